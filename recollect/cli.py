@@ -1,0 +1,147 @@
+"""The command line: parses, calls the library, and turns its errors into one line and an exit code.
+
+It holds no logic of its own. Heavy imports stay inside the commands, so that `--help` answers at once.
+Exit codes: 0 done, 1 failed for a reason the user can put right, 2 wrong usage.
+"""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from recollect import __version__
+from recollect.errors import RecollectError
+
+Scale = Literal["quick", "default", "paper"]
+
+
+class Recipe(StrEnum):
+    """What to train; a StrEnum, since typer takes no list of a Literal."""
+
+    default = "default"
+    paper = "paper"
+    no_context = "no_context"
+
+
+class NeedleRecipe(StrEnum):
+    """Without its history the needle task has no answer, so there is no such recipe."""
+
+    default = "default"
+    paper = "paper"
+
+
+ScaleOption = Annotated[
+    Scale, typer.Option(help="quick: minutes; default: the published figures; paper: the paper's sizes.")
+]
+SeedOption = Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="see above")]
+OutOption = Annotated[
+    Path | None, typer.Option(help="Where the report goes.", show_default="runs/NAME-SCALE", file_okay=False)
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a result that is already there.")]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default="all cores")]
+
+app = typer.Typer(
+    name="recollect",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="A classifier that looks up precedents in a growing history.\n\n"
+    "Example: recollect reproduce rotating --scale quick",
+)
+reproduce = typer.Typer(
+    no_args_is_help=True,
+    help="Rerun an experiment of the paper, with its recipe and with ours.\n\n"
+    "Example: recollect reproduce needle --scale quick",
+)
+app.add_typer(reproduce, name="reproduce")
+
+
+def _print_version(asked: bool) -> bool:
+    if asked:
+        typer.echo(f"recollect {__version__}")
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@reproduce.command("rotating")
+def reproduce_rotating(
+    scale: ScaleOption = "default",
+    recipe: Annotated[
+        list[Recipe] | None, typer.Option(help="A recipe; may be repeated.", show_default="all three")
+    ] = None,
+    seed: SeedOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    threads: ThreadsOption = None,
+) -> None:
+    """A decision boundary that turns with time: accuracy after the cutoff, with frozen weights.
+
+    Seeds are 0, 1 and 2, or 0 alone at scale quick.
+
+    Example: recollect reproduce rotating --scale quick --recipe default --recipe no_context --out runs/mine
+    """
+    from recollect.reproduction import rotating
+
+    _use_threads(threads)
+    rotating.run(
+        scale=scale,
+        recipes=[each.value for each in recipe or Recipe],
+        seeds=seed or ([0] if scale == "quick" else [0, 1, 2]),
+        out=out or Path("runs") / f"rotating-{scale}",
+        force=force,
+    )
+
+
+@reproduce.command("needle")
+def reproduce_needle(
+    scale: ScaleOption = "default",
+    recipe: Annotated[
+        list[NeedleRecipe] | None, typer.Option(help="A recipe; may be repeated.", show_default="both")
+    ] = None,
+    seed: SeedOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    threads: ThreadsOption = None,
+) -> None:
+    """One item among many holds the answer: steps of training until it is found.
+
+    The seed is 0.
+
+    Example: recollect reproduce needle --scale default --seed 0 --seed 1 --out runs/mine
+    """
+    from recollect.reproduction import needle
+
+    _use_threads(threads)
+    needle.run(
+        scale=scale,
+        recipes=[each.value for each in recipe or NeedleRecipe],
+        seeds=seed or [0],
+        out=out or Path("runs") / f"needle-{scale}",
+        force=force,
+    )
+
+
+def _use_threads(threads: int | None) -> None:
+    if threads is not None:  # otherwise torch takes all cores by itself
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake becomes one line on stderr and exit code 1."""
+    try:
+        app()
+    except RecollectError as error:
+        typer.echo(f"recollect: {' '.join(str(error).split())}", err=True)
+        sys.exit(1)

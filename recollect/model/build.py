@@ -1,0 +1,96 @@
+"""Systems from plain arguments: which query generator and classifier go together, and on what state.
+
+The one place that knows all architectures.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from torch import nn
+
+from recollect.model.blocks import RowLinear
+from recollect.model.classifier import Classifier, MLPClassifier, PerceiverClassifier
+from recollect.model.encoders import FlatEncoder, TokenEncoder
+from recollect.model.precedents import PrecedentClassifier
+from recollect.model.query_generator import (
+    MetricQueryGenerator,
+    MLPQueryGenerator,
+    PerceiverQueryGenerator,
+    RecencyQuery,
+    SimilarityResidual,
+)
+from recollect.model.system import RetrievalSystem
+from recollect.records import FeatureSpec
+
+Architecture = Literal["mlp", "perceiver", "precedents"]
+
+
+def build_system(
+    architecture: Architecture,
+    input_specs: Sequence[FeatureSpec],
+    item_specs: Sequence[FeatureSpec],
+    *,
+    key_dim: int,
+    num_classes: int,
+    label_classes: int,
+    num_retrieved: int,
+    width: int,
+    hidden: Sequence[int] = (),
+    heads: int = 4,
+    latents: int = 128,
+    blocks: int = 2,
+    ages: bool = False,
+    recency: float | None = None,
+    similarity: bool = False,
+) -> RetrievalSystem:
+    """A system of one of three architectures.
+
+    mlp: the paper's synthetic settings, ReLU MLPs with the `hidden` widths on a shared input layer of `width`.
+    perceiver: the paper's reviews setting. precedents: ours, attention over items, with a learned similarity for the queries.
+    `recency` is how many logits a unit of time is worth at the start, None for no recency coordinate. With no slots
+    the system is the plain classifier.
+    """
+    retrieves = num_retrieved > 0
+    if not retrieves:
+        item_specs, label_classes, ages = [], 0, False  # of what stands in no slot, nothing is read
+    state_width = FlatEncoder(input_specs).flat_width
+    encoder: nn.Module = FlatEncoder(input_specs)
+    shared: nn.Module = nn.Identity()
+    generator: nn.Module | None
+    classifier: Classifier
+    if architecture == "mlp":
+        shared = nn.Sequential(RowLinear(state_width, width), nn.ReLU())
+        state_width = width
+        generator = MLPQueryGenerator(width, hidden, num_retrieved, key_dim) if retrieves else None
+        classifier = MLPClassifier(width, hidden, item_specs, num_retrieved, num_classes, label_classes, ages)
+    elif architecture == "perceiver":
+        encoder, state_width = TokenEncoder(input_specs, width), width
+        generator = (
+            PerceiverQueryGenerator(width, latents, heads, blocks, num_retrieved, key_dim) if retrieves else None
+        )
+        classifier = PerceiverClassifier(
+            width, latents, heads, blocks, item_specs, num_classes, label_classes, num_retrieved, ages
+        )
+    else:
+        generator = MetricQueryGenerator(state_width, num_retrieved, key_dim) if retrieves else None
+        classifier = PrecedentClassifier(
+            input_specs,
+            item_specs,
+            num_retrieved,
+            num_classes,
+            label_classes,
+            width=width,
+            heads=heads,
+            blocks=blocks,
+            ages=ages,
+        )
+    start = None if recency is None else recency * (key_dim + 1) ** 0.5
+    return RetrievalSystem(
+        encoder=encoder,
+        shared=shared,
+        query_generator=generator,
+        classifier=classifier,
+        num_retrieved=num_retrieved,
+        similarity=SimilarityResidual() if similarity and retrieves else None,
+        recency=RecencyQuery(state_width, num_retrieved, start) if start is not None and retrieves else None,
+    )

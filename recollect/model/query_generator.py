@@ -1,0 +1,108 @@
+"""From an encoded input to the queries that are compared with the keys of the history.
+
+Query generators see the input only: never the keys, the history or its size, and never the items retrieved so
+far. All queries of an input are therefore known before the first item is selected.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from recollect.errors import SettingError
+from recollect.model.blocks import PerceiverStage, RowLinear, mlp
+
+
+class MLPQueryGenerator(nn.Module):
+    """A ReLU MLP from the input's state to one query per slot."""
+
+    def __init__(self, state_width: int, hidden: Sequence[int], num_retrieved: int, key_dim: int) -> None:
+        super().__init__()
+        self.shape = (num_retrieved, key_dim)
+        self.layers = mlp([state_width, *hidden, num_retrieved * key_dim])
+
+    def forward(self, state: Float[Tensor, "batch feature_dim"]) -> Float[Tensor, "batch retrieved key_dim"]:
+        queries: Tensor = self.layers(state)
+        return queries.view(len(queries), *self.shape)
+
+
+class PerceiverQueryGenerator(nn.Module):
+    """A Perceiver stage over the input's tokens; the mean of its latents gives one query per slot."""
+
+    def __init__(
+        self, width: int, latents: int, heads: int, self_blocks: int, num_retrieved: int, key_dim: int
+    ) -> None:
+        super().__init__()
+        self.shape = (num_retrieved, key_dim)
+        self.stage = PerceiverStage(width, latents, heads, self_blocks)
+        self.norm = nn.LayerNorm(width)
+        self.head = RowLinear(width, num_retrieved * key_dim)
+
+    def forward(self, tokens: Float[Tensor, "batch tokens feature_dim"]) -> Float[Tensor, "batch retrieved key_dim"]:
+        queries: Tensor = self.head(self.norm(self.stage(tokens)).mean(dim=1))
+        return queries.view(len(queries), *self.shape)
+
+
+class SimilarityResidual(nn.Module):
+    """alpha * learned + (1 - alpha) * the input's own key, in every slot: retrieval starts from similarity.
+
+    `alpha` is one learned number, kept inside (0, 1) by a sigmoid.
+    """
+
+    def __init__(self, initial_alpha: float = 0.5) -> None:
+        super().__init__()
+        if not 0 < initial_alpha < 1:
+            raise SettingError(f"initial_alpha must lie strictly between 0 and 1, but {initial_alpha} came")
+        self.alpha_logit = nn.Parameter(torch.logit(torch.tensor(initial_alpha)))
+
+    @property
+    def alpha(self) -> Float[Tensor, ""]:
+        return torch.sigmoid(self.alpha_logit)
+
+    def forward(
+        self, learned: Float[Tensor, "batch retrieved key_dim"], own_keys: Float[Tensor, "batch key_dim"]
+    ) -> Float[Tensor, "batch retrieved key_dim"]:
+        return self.alpha * learned + (1 - self.alpha) * own_keys[:, None, :]
+
+
+class RecencyQuery(nn.Module):
+    """The queries' component along the recency coordinate of the keys, one number per slot.
+
+    It starts at `initial` for every input: positive, so that of two like items the newer one is preferred.
+    From there each slot learns its own level, and a linear dependence on the state that starts at zero.
+    """
+
+    def __init__(self, state_width: int, num_retrieved: int, initial: float) -> None:
+        super().__init__()
+        if initial <= 0:
+            raise SettingError(f"initial must be positive, to prefer newer items at the start, but {initial} came")
+        self.layer = RowLinear(state_width, num_retrieved)
+        nn.init.zeros_(self.layer.weight)
+        nn.init.constant_(self.layer.bias, initial)
+
+    def forward(self, state: Float[Tensor, "batch feature_dim"]) -> Float[Tensor, "batch retrieved"]:
+        component: Tensor = self.layer(state)
+        return component
+
+
+class MetricQueryGenerator(nn.Module):
+    """Queries as a linear image of the input, of a length that is learned by itself: a learned similarity.
+
+    Two things keep exploration from collapsing on wrong items before the classifier has learned what a right one is.
+    There is no bias and no positive layer in between: on standardised inputs the noise of the score function then has
+    no component that moves the queries of all inputs alike. And every query is scaled to a fixed length times a learned
+    factor, so that a random walk of the weights turns queries but doesn't sharpen the softmax.
+    """
+
+    def __init__(self, input_width: int, num_retrieved: int, key_dim: int) -> None:
+        super().__init__()
+        self.shape = (num_retrieved, key_dim)
+        self.linear = RowLinear(input_width, num_retrieved * key_dim, bias=False)
+        self.log_scale = nn.Parameter(torch.zeros(num_retrieved, 1))
+
+    def forward(self, state: Float[Tensor, "batch feature_dim"]) -> Float[Tensor, "batch retrieved key_dim"]:
+        raw: Tensor = self.linear(state).unflatten(1, self.shape)
+        return F.rms_norm(raw, self.shape[1:]) * self.log_scale.exp()

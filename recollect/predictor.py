@@ -1,0 +1,158 @@
+"""Predictions with precedents, the one way of making them: replay, reports and services all come through here.
+
+Selection is greedy, the zero-temperature limit of training. Every product is padded to tiles of 32 rows, so that the
+bits of an answer do not depend on what else was asked in the same call.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from recollect.model.system import RetrievalSystem
+from recollect.records import Answer, Features, Items, Visible
+from recollect.retrieval.gradients import retrieve
+from recollect.retrieval.keys import Keys, OwnKeys
+
+TILE_ROWS = 32
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Everything of the fetched items that may be needed, in the shape of the positions."""
+
+    features: Features
+    labels: Int[Tensor, "batch chains retrieved"] | None
+    times: Float[Tensor, "batch chains retrieved"] | None
+
+
+Fetch = Callable[[Int[Tensor, " batch"], Int[Tensor, "batch chains retrieved"]], Fetched]
+"""Items at positions; the first argument says which input asks, since each may have a history of its own."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs with what each may see: keys, a visible interval and a way to fetch items. Times in the model's unit."""
+
+    rows: Int[Tensor, " batch"]
+    features: Features
+    own_keys: Float[Tensor, "batch key_dim"]
+    as_of: Float[Tensor, " batch"]
+    keys: Keys
+    visible: Visible
+    fetch: Fetch
+
+    def __len__(self) -> int:
+        return self.rows.shape[0]
+
+    def take(self, index: Int[Tensor, " batch"]) -> "Inputs":
+        """Some of the inputs, in any order, repeated if asked for twice."""
+        keys = self.keys
+        if isinstance(keys, OwnKeys):
+            keys = OwnKeys(keys.keys[index], None if keys.recency is None else keys.recency[index])
+        return Inputs(
+            rows=self.rows[index],
+            features={name: value[index] for name, value in self.features.items()},
+            own_keys=self.own_keys[index],
+            as_of=self.as_of[index],
+            keys=keys,
+            visible=Visible(self.visible.start[index], self.visible.stop[index]),
+            fetch=self.fetch,
+        )
+
+    def show(
+        self, positions: Int[Tensor, "batch chains retrieved"], *, features: bool, ages: bool
+    ) -> tuple[Items, Fetched]:
+        """Fetched items as a classifier is shown them, and all that was fetched."""
+        fetched = self.fetch(self.rows, positions)
+        shown_ages = None
+        if ages and fetched.times is not None:
+            shown_ages = (self.as_of[:, None, None] - fetched.times).float()
+        shown = Items(positions >= 0, fetched.features if features else {}, fetched.labels, shown_ages)
+        return shown, fetched
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Answers and their precedents. Slots that found nothing have position -1 and weight 0.
+
+    `probability` is the retrieval's, given the earlier slots; `weight` the classifier's attention, None without one.
+    """
+
+    log_probs: Float[Tensor, "batch classes"]
+    positions: Int[Tensor, "batch retrieved"]
+    probability: Float[Tensor, "batch retrieved"]
+    weight: Float[Tensor, "batch retrieved"] | None
+    age: Float[Tensor, "batch retrieved"] | None
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A trained system with the settings that prediction needs; holds no history."""
+
+    system: RetrievalSystem
+    temperature: float = 1.0
+    retrieve: str = "items"
+    ages: bool = True
+
+    @torch.no_grad()
+    def predict(self, inputs: Inputs, *, use_context: bool = True) -> Predictions:
+        """Answer every input; with `use_context` False from the same weights with every slot empty."""
+        if len(inputs) == 0:
+            return self._predict_tile(inputs, use_context=False)
+        tiles = []
+        for first in range(0, len(inputs), TILE_ROWS):
+            count = min(TILE_ROWS, len(inputs) - first)
+            index = torch.arange(first, first + TILE_ROWS, device=inputs.rows.device).clamp(max=len(inputs) - 1)
+            tiles.append(_first_rows(self._predict_tile(inputs.take(index), use_context), count))
+        return _joined(tiles)
+
+    def _predict_tile(self, inputs: Inputs, use_context: bool) -> Predictions:
+        system = self.system
+        size = (len(inputs), system.num_retrieved)
+        state = system.encode(inputs.features)
+        keep_input = torch.ones(len(inputs), dtype=torch.bool, device=inputs.rows.device)
+        positions = torch.full((size[0], 1, size[1]), -1, device=inputs.rows.device)
+        probability = torch.zeros(size, device=inputs.rows.device)
+        if system.num_retrieved and use_context:
+            queries = system.queries(state, inputs.own_keys)
+            found = retrieve(queries, inputs.keys, inputs.visible, temperature=self.temperature, compiled=False)
+            chain = found.greedy()
+            positions = chain.positions
+            probability = chain.log_p[:, 0].exp().clamp(max=1.0) * chain.filled[:, 0]
+        items, fetched = inputs.show(positions, features=self.retrieve == "items", ages=self.ages)
+        answer: Answer = system.classify(state, items, keep_input)
+        age = None
+        if fetched.times is not None:
+            age = (inputs.as_of[:, None] - fetched.times[:, 0]).float().masked_fill(~items.filled[:, 0], 0.0)
+        weight = None if answer.weights is None else answer.weights[:, 0]
+        return Predictions(answer.log_probs[:, 0], positions[:, 0], probability, weight, age)
+
+
+def _first_rows(predictions: Predictions, count: int) -> Predictions:
+    return replace(
+        predictions,
+        log_probs=predictions.log_probs[:count],
+        positions=predictions.positions[:count],
+        probability=predictions.probability[:count],
+        weight=None if predictions.weight is None else predictions.weight[:count],
+        age=None if predictions.age is None else predictions.age[:count],
+    )
+
+
+def _joined(tiles: list[Predictions]) -> Predictions:
+    """Tiles one below the other; a tile that met no new class says of it that it is impossible."""
+    classes = max(tile.log_probs.shape[1] for tile in tiles)
+    padded = [F.pad(tile.log_probs, (0, classes - tile.log_probs.shape[1]), value=-torch.inf) for tile in tiles]
+    weights = [tile.weight for tile in tiles if tile.weight is not None]
+    ages = [tile.age for tile in tiles if tile.age is not None]
+    return Predictions(
+        log_probs=torch.cat(padded),
+        positions=torch.cat([tile.positions for tile in tiles]),
+        probability=torch.cat([tile.probability for tile in tiles]),
+        weight=torch.cat(weights) if weights else None,
+        age=torch.cat(ages) if ages else None,
+    )

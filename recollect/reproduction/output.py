@@ -1,0 +1,46 @@
+"""Where a reproduction writes: report.json, figures as PNG and SVG, and DONE last; nothing is overwritten unasked."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from recollect.errors import OutputExistsError
+
+DONE = "DONE"
+
+
+def claim(out: Path, *, force: bool) -> None:
+    """Make the directory ready for a new result; refuse if one is there, unless forced."""
+    if out.exists() and any(out.iterdir()) and not force:
+        raise OutputExistsError(f"{out} already holds a result: add --force to replace it, or choose another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / DONE).unlink(missing_ok=True)
+
+
+def summary(values: Sequence[float]) -> dict[str, Any]:
+    """A mean over seeds as reports write it; the deviation of a single seed is 0."""
+    values = [float(value) for value in values]
+    return {
+        "mean": statistics.fmean(values),
+        "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "seeds": values,
+    }
+
+
+def save_figure(figure: Figure, out: Path, name: str) -> None:
+    for ending in ("png", "svg"):
+        figure.savefig(out / f"{name}.{ending}", dpi=150, bbox_inches="tight")
+
+
+def finish(out: Path, report: dict[str, Any]) -> Path:
+    """Write the report, beside and renamed, then DONE: what lacks it is not a result."""
+    path = out / "report.json"
+    beside = out / ".report.json.tmp"
+    beside.write_text(json.dumps(report, indent=1))
+    beside.rename(path)
+    (out / DONE).touch()
+    return path

@@ -1,0 +1,158 @@
+"""How keys are laid out (one table shared by all inputs, or a history for each) and how they are multiplied.
+
+Knows nothing of visible intervals, of temperature or of what the products are for.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+BLOCK = 256
+"""Items per block. The pass keeps two numbers per (query, block), so memory falls and block work grows with it."""
+
+ROWS = 8
+"""Products with a shared table are padded to a multiple of so many rows. BLAS has other kernels for fewer, whose
+last bits differ; with them a duplicate key in another block would not tie, and a row would depend on its batch."""
+
+
+@runtime_checkable  # the shape checks of the tests ask
+class Keys(Protocol):
+    """Keys of a history. `products` and `weighted_sum` are adjoint: scores of a tile, and back to query space."""
+
+    @property
+    def num_items(self) -> int: ...
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def block(self) -> int: ...
+
+    def tile(self, start: int, stop: int) -> Tensor:
+        """Keys of the positions [start, stop) in float32; zeros stand where the history ends before `stop`."""
+        ...
+
+    def products(
+        self, queries: Float[Tensor, "batch retrieved key_dim"], tile: Tensor, out: Tensor | None = None
+    ) -> Float[Tensor, "batch retrieved items"]: ...
+
+    def weighted_sum(
+        self, weights: Float[Tensor, "batch retrieved items"], tile: Tensor
+    ) -> Float[Tensor, "batch retrieved key_dim"]: ...
+
+    def at(self, positions: Int[Tensor, "batch picks"]) -> Float[Tensor, "batch picks key_dim"]: ...
+
+
+@dataclass(frozen=True)
+class SharedKeys:
+    """One table of keys for all inputs: float32, float16 or bfloat16, multiplied in float32 tile by tile.
+
+    `recency` is a float32 column beside the keys: as one more key dimension in half precision, decades would blur.
+    """
+
+    keys: Float[Tensor, "items key_dim"]
+    recency: Float[Tensor, " items"] | None = None
+
+    @property
+    def num_items(self) -> int:
+        return self.keys.shape[0]
+
+    @property
+    def width(self) -> int:
+        return self.keys.shape[1] + (self.recency is not None)
+
+    @property
+    def block(self) -> int:
+        return BLOCK
+
+    def tile(self, start: int, stop: int) -> Float[Tensor, "items key_dim"]:
+        rows = self.keys[start:stop].float()
+        if self.recency is not None:
+            rows = torch.cat([rows, self.recency[start:stop, None]], dim=1)
+        return zero_padded(rows, stop - start)
+
+    def products(
+        self,
+        queries: Float[Tensor, "batch retrieved key_dim"],
+        tile: Float[Tensor, "items key_dim"],
+        out: Float[Tensor, " scores"] | None = None,
+    ) -> Float[Tensor, "batch retrieved items"]:
+        batch, retrieved, _ = queries.shape
+        rows = pad_rows(queries.flatten(0, 1))
+        if out is not None:
+            out = out[: rows.shape[0] * tile.shape[0]].view(rows.shape[0], tile.shape[0])
+        product = torch.mm(rows, tile.T, out=out)
+        return product[: batch * retrieved].view(batch, retrieved, -1)
+
+    def weighted_sum(
+        self, weights: Float[Tensor, "batch retrieved items"], tile: Float[Tensor, "items key_dim"]
+    ) -> Float[Tensor, "batch retrieved key_dim"]:
+        return (weights.flatten(0, 1) @ tile).view(*weights.shape[:2], -1)
+
+    def at(self, positions: Int[Tensor, "batch picks"]) -> Float[Tensor, "batch picks key_dim"]:
+        rows = self.keys[positions].float()
+        if self.recency is None:
+            return rows
+        return torch.cat([rows, self.recency[positions].unsqueeze(-1)], dim=-1)
+
+
+@dataclass(frozen=True)
+class OwnKeys:
+    """A history of its own for every input, as in the synthetic tasks."""
+
+    keys: Float[Tensor, "batch items key_dim"]
+    recency: Float[Tensor, "batch items"] | None = None
+
+    @functools.cached_property
+    def rows(self) -> Float[Tensor, "batch items key_dim"]:
+        keys = self.keys.float()
+        return keys if self.recency is None else torch.cat([keys, self.recency[..., None]], dim=-1)
+
+    @property
+    def num_items(self) -> int:
+        return self.keys.shape[1]
+
+    @property
+    def width(self) -> int:
+        return self.keys.shape[2] + (self.recency is not None)
+
+    @property
+    def block(self) -> int:
+        return max(1, min(BLOCK, self.num_items))
+
+    def tile(self, start: int, stop: int) -> Float[Tensor, "batch items key_dim"]:
+        rows = self.rows[:, start:stop]
+        return zero_padded(rows, stop - start)
+
+    def products(
+        self,
+        queries: Float[Tensor, "batch retrieved key_dim"],
+        tile: Float[Tensor, "batch items key_dim"],
+        out: Float[Tensor, " scores"] | None = None,
+    ) -> Float[Tensor, "batch retrieved items"]:
+        assert out is None  # their logits are always kept, so made at once
+        return queries @ tile.transpose(1, 2)
+
+    def weighted_sum(
+        self, weights: Float[Tensor, "batch retrieved items"], tile: Float[Tensor, "batch items key_dim"]
+    ) -> Float[Tensor, "batch retrieved key_dim"]:
+        return weights @ tile
+
+    def at(self, positions: Int[Tensor, "batch picks"]) -> Float[Tensor, "batch picks key_dim"]:
+        return self.rows.gather(1, positions.unsqueeze(-1).expand(-1, -1, self.width))
+
+
+def zero_padded(rows: Float[Tensor, "*lead rows key_dim"], size: int) -> Float[Tensor, "*lead size key_dim"]:
+    """Zero rows up to a size; the same tensor where none is missing (`pad` would copy)."""
+    missing = size - rows.shape[-2]
+    return F.pad(rows, (0, 0, 0, missing)) if missing > 0 else rows
+
+
+def pad_rows(queries: Float[Tensor, "*lead rows key_dim"]) -> Float[Tensor, "*lead padded key_dim"]:
+    """Zero rows up to the next multiple of ROWS."""
+    return zero_padded(queries, -(-queries.shape[-2] // ROWS) * ROWS)

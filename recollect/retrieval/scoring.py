@@ -1,0 +1,230 @@
+"""Scores of queries against keys, one block of keys at a time.
+
+Knows what each input may see and at which temperature; knows nothing of what is drawn from the scores. Everything is
+exact: blocks bound memory, they approximate nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from recollect.records import Visible
+from recollect.retrieval.kernels import can_compile, compiled_reduction, reduce_blocks
+from recollect.retrieval.keys import ROWS, Keys, OwnKeys, pad_rows
+from recollect.retrieval.keys import SharedKeys as SharedKeys
+
+TILE_BYTES = 8 << 20
+"""Size of the scores that one product makes: small enough to stay in a cache, large enough to keep BLAS busy."""
+
+COMPILE_FROM = 1 << 28
+"""Scores per pass from which compiling (some ten seconds, once, for a few per cent) pays in the long run."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Retrieval logits `queries @ keys * scale`, never all at once unless they are `kept`.
+
+    `kept` holds them, padded to whole blocks, where they are small (histories per input): then no block is
+    multiplied twice. Where it is None, a block's logits are computed anew each time they are asked for.
+    """
+
+    queries: Float[Tensor, "batch retrieved key_dim"]
+    keys: Keys
+    visible: Visible
+    scale: float
+    compiled: bool = False
+    kept: Float[Tensor, "batch retrieved items"] | None = None
+
+    @property
+    def num_blocks(self) -> int:
+        return max(1, -(-self.keys.num_items // self.keys.block))
+
+    def tiles(self) -> list[tuple[int, int]]:
+        """The stretches [start, stop) of whole blocks, each a tile, that some input may see."""
+        batch, retrieved, _ = self.queries.shape
+        block = self.keys.block
+        seen = self.visible.stop > self.visible.start
+        if not bool(seen.any()):
+            return []
+        first = int(self.visible.start[seen].min()) // block * block
+        last = -(-int(self.visible.stop[seen].max()) // block) * block
+        size = max(1, TILE_BYTES // (4 * batch * retrieved * block)) * block
+        return [(start, min(start + size, last)) for start in range(first, last, size)]
+
+    def walk(self) -> Iterator[tuple[int, int, Float[Tensor, "batch retrieved items"]]]:
+        """Tiles as (start, stop, logits), for reading: the next step overwrites what is not kept.
+
+        Positions that this or that input may not see are not masked.
+        """
+        if self.kept is not None:
+            for start, stop in self.tiles():
+                yield start, stop, self.kept[:, :, start:stop]
+            return
+        scaled, buffer = self.queries * self.scale, self.buffer()
+        for start, stop in self.tiles():
+            yield start, stop, self.keys.products(scaled, self.keys.tile(start, stop), buffer)
+
+    def walk_masked(self) -> Iterator[tuple[int, int, Float[Tensor, "batch retrieved items"]]]:
+        """Tiles as (start, stop, logits) that the caller may overwrite, -inf where an input may not see an item."""
+        buffer = None if self.kept is None else self.buffer()
+        for start, stop, logits in self.walk():
+            if buffer is not None:
+                logits = buffer[: logits.numel()].view(logits.shape).copy_(logits)
+            self._hide_(start, stop, logits)
+            yield start, stop, logits
+
+    def buffer(self) -> Float[Tensor, " scores"]:
+        """Room for the largest tile. New memory for every tile would cost more than the product that fills it."""
+        largest = max((stop - start for start, stop in self.tiles()), default=0)
+        return self.queries.new_empty((self.queries.shape[0] * self.queries.shape[1] + ROWS) * largest)
+
+    def _hide_(self, start: int, stop: int, logits: Float[Tensor, "batch retrieved items"]) -> None:
+        cut = self._cut(start, stop)
+        if not bool(cut.any()):
+            return
+        first, last = self.visible.start, self.visible.stop
+        # Over the whole walk an interval has two ends: few rows need a mask, the others are seen in full or not.
+        outside = (last <= start) | (first >= stop) | (last <= first)
+        logits[outside] = -torch.inf
+        rows = (cut & ~outside).nonzero().squeeze(1)
+        positions = torch.arange(start, stop, device=logits.device)
+        hidden = (positions < first[rows, None]) | (positions >= last[rows, None])
+        logits[rows] = logits[rows].masked_fill(hidden.unsqueeze(1), -torch.inf)
+
+    def _cut(self, start: int, stop: int) -> Bool[Tensor, " batch"]:
+        """Which inputs may not see all of the positions [start, stop)."""
+        return (self.visible.start > start) | (self.visible.stop < stop)
+
+    def weighted_sum(
+        self, weights: Float[Tensor, "batch retrieved items"], start: int, stop: int
+    ) -> Float[Tensor, "batch retrieved key_dim"]:
+        """Sum of the keys of a tile; whatever stands at a position of weight zero counts for nothing, NaN included."""
+        tile = self.keys.tile(start, stop)
+        if bool(self._cut(start, stop).any()):
+            tile = tile.nan_to_num(0.0, 0.0, 0.0)
+        return self.keys.weighted_sum(weights, tile)
+
+    def slots(self, chosen: slice) -> "Scores":
+        """The same scores for some of the slots."""
+        kept = None if self.kept is None else self.kept[:, chosen]
+        return replace(self, queries=self.queries[:, chosen], kept=kept)
+
+    def block_logits(
+        self, rows: slice, first_slot: int, blocks: Int[Tensor, "batch chains"]
+    ) -> Float[Tensor, "batch chains retrieved items"]:
+        """Logits of one block per (input, chain) for the slots from `first_slot` on; invisible ones are -inf."""
+        size = self.keys.block
+        positions = block_positions(blocks, size)
+        if self.kept is not None:
+            held = self.kept[rows, first_slot:].unflatten(2, (-1, size))
+            index = torch.arange(held.shape[0], device=held.device).unsqueeze(1)
+            logits = held[index, :, blocks]
+        else:
+            inside = positions.clamp(max=self.keys.num_items - 1).flatten(1)
+            keys = self.keys.at(inside).unflatten(1, positions.shape[1:])
+            queries = (self.queries[rows, first_slot:] * self.scale).unsqueeze(1)
+            logits = (pad_rows(queries) @ keys.transpose(2, 3))[:, :, : queries.shape[2]]
+        start, stop = self.visible.start[rows].view(-1, 1, 1), self.visible.stop[rows].view(-1, 1, 1)
+        hidden = (positions < start) | (positions >= stop)
+        return torch.where(hidden.unsqueeze(2), -torch.inf, logits)
+
+
+def block_positions(blocks: Int[Tensor, "*lead"], size: int) -> Int[Tensor, "*lead items"]:
+    return blocks.unsqueeze(-1) * size + torch.arange(size, device=blocks.device)
+
+
+def score(
+    queries: Float[Tensor, "batch retrieved key_dim"],
+    keys: Keys,
+    visible: Visible,
+    *,
+    temperature: float,
+    keep_bytes: int = 0,
+    compiled: bool | None = None,
+) -> Scores:
+    """Scores at a temperature; logits are kept if the histories are per input or they take at most `keep_bytes`.
+
+    A kept product and a recomputed one may differ in the last bits, so what must not depend on the size of the
+    history (prediction) leaves `keep_bytes` at 0. So may a compiled sum: where `compiled` is None, large passes are
+    compiled if there is a compiler.
+    """
+    scale = float(1.0 / (temperature * keys.width**0.5))
+    if compiled is None:
+        compiled = queries.shape[0] * queries.shape[1] * keys.num_items >= COMPILE_FROM and can_compile()
+    scores = Scores(queries.detach().float(), keys, visible, scale, compiled)
+    padded = scores.num_blocks * keys.block
+    size = 4 * queries.shape[0] * queries.shape[1] * padded
+    if not (isinstance(keys, OwnKeys) or size <= keep_bytes):
+        return scores
+    return replace(scores, kept=keys.products(scores.queries * scale, keys.tile(0, padded)))
+
+
+@dataclass(frozen=True)
+class BlockSummary:
+    """What one pass over the keys leaves behind, for every (input, query, block).
+
+    `total` is the sum of exp(logit - maximum), 0 in a block of which nothing is visible. Kept apart from the
+    maximum: at temperature 0.001 a float32 has no room for both.
+    """
+
+    maximum: Float[Tensor, "batch retrieved blocks"]
+    total: Float[Tensor, "batch retrieved blocks"]
+
+    @property
+    def log_sum_exp(self) -> Float[Tensor, "batch retrieved blocks"]:
+        return self.maximum + self.total.log()
+
+
+def summarise(scores: Scores) -> BlockSummary:
+    """One pass over the keys. The naive equivalent is
+
+        logits.unflatten(2, (-1, block)).amax(-1), ....logsumexp(-1)
+
+    on logits masked to the visible interval. No mask is applied in the pass: at most two blocks per input are cut by
+    its interval, and these are put right afterwards.
+    """
+    batch, retrieved, _ = scores.queries.shape
+    size, reduce = scores.keys.block, compiled_reduction() if scores.compiled else reduce_blocks
+    buffer = None if scores.kept is None else scores.buffer()
+    maximum = scores.queries.new_full((batch, retrieved, scores.num_blocks), -torch.inf)
+    total = torch.zeros_like(maximum)
+    for start, stop, logits in scores.walk():
+        shape, blocks = (batch, retrieved, -1), slice(start // size, stop // size)
+        in_blocks = logits.unflatten(2, (-1, size)).flatten(0, 2)
+        # What is not kept may be overwritten.
+        scratch = in_blocks if buffer is None else buffer[: logits.numel()].view_as(in_blocks)
+        tile_maximum, tile_total = reduce(in_blocks, scratch)
+        maximum[:, :, blocks], total[:, :, blocks] = tile_maximum.view(shape), tile_total.view(shape)
+    _mend_cut_blocks(scores, maximum, total)
+    return BlockSummary(maximum, total)
+
+
+def _mend_cut_blocks(
+    scores: Scores,
+    maximum: Float[Tensor, "batch retrieved blocks"],
+    total: Float[Tensor, "batch retrieved blocks"],
+) -> None:
+    """Blocks outside an interval count for nothing; the two that its ends cut are computed again, masked."""
+    size, last = scores.keys.block, scores.num_blocks - 1
+    first_block = torch.arange(scores.num_blocks, device=maximum.device) * size
+    start, stop = scores.visible.start.unsqueeze(1), scores.visible.stop.unsqueeze(1)
+    outside = (first_block + size <= start) | (first_block >= stop) | (stop <= start)
+    maximum.masked_fill_(outside.unsqueeze(1), -torch.inf)
+    total.masked_fill_(outside.unsqueeze(1), 0.0)
+    if scores.keys.num_items == 0:
+        return
+    ends = torch.cat([start // size, (stop - 1).clamp(min=0) // size], dim=1).clamp(max=last)
+    for rows in row_slices(ends.shape[0], 8 * size * (scores.keys.width + scores.queries.shape[1])):
+        end_maximum, end_total = reduce_blocks(scores.block_logits(rows, 0, ends[rows]).transpose(1, 2))
+        index = ends[rows].unsqueeze(1).expand(-1, end_maximum.shape[1], -1)
+        maximum[rows].scatter_(2, index, end_maximum)
+        total[rows].scatter_(2, index, end_total)
+
+
+def row_slices(rows: int, bytes_per_row: int, budget: int = 32 << 20) -> list[slice]:
+    """Slices of a batch such that what is made per row stays within a budget."""
+    size = max(1, budget // max(bytes_per_row, 1))
+    return [slice(first, min(first + size, rows)) for first in range(0, rows, size)]

@@ -1,0 +1,166 @@
+"""Choosing items without replacement: sampled chains and the greedy chain, slot by slot, from block summaries.
+
+Knows nothing of gradients: what it returns are positions with their log-probabilities as plain numbers, which
+`gradients` makes differentiable.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from recollect.retrieval.kernels import reduce_blocks
+from recollect.retrieval.scoring import BlockSummary, Scores, block_positions, row_slices
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Positions chosen for every slot of every chain, -1 where nothing was left to choose.
+
+    `log_p` is the log-probability of each choice given the earlier ones, `log_normaliser` the log-sum-exp of the
+    logits over what was still selectable; both are 0 where the slot is empty.
+    """
+
+    positions: Int[Tensor, "batch chains retrieved"]
+    log_p: Float[Tensor, "batch chains retrieved"]
+    log_normaliser: Float[Tensor, "batch chains retrieved"]
+
+    @property
+    def filled(self) -> Bool[Tensor, "batch chains retrieved"]:
+        return self.positions >= 0
+
+
+def draw(scores: Scores, summary: BlockSummary, uniforms: Float[Tensor, "batch chains retrieved"]) -> Chains:
+    """Sample chains by inverting the cumulative distribution: first the block, then the item inside it.
+
+    One uniform number in [0, 1) per (input, chain, slot), so that appending items shifts no random number. Exactly
+    the distribution of softmax sampling without replacement.
+    """
+    return _choose(scores, summary, uniforms.double(), uniforms.shape[1])
+
+
+def greedy(scores: Scores, summary: BlockSummary) -> Chains:
+    """The most probable item of every slot, given the chain's own earlier picks; ties go to the newest item."""
+    return _choose(scores, summary, None, 1)
+
+
+def _choose(
+    scores: Scores,
+    summary: BlockSummary,
+    uniforms: Float[Tensor, "batch chains retrieved"] | None,
+    chains: int,
+) -> Chains:
+    batch, retrieved, _ = scores.queries.shape
+    positions = torch.full((batch, chains, retrieved), -1, device=scores.queries.device)
+    log_p = scores.queries.new_zeros(batch, chains, retrieved)
+    result = Chains(positions, log_p, torch.zeros_like(log_p))
+    if scores.keys.num_items == 0:
+        return result
+    # Per row the two working copies of the summary and one block of keys are made anew.
+    block_bytes = 4 * scores.keys.block * (scores.keys.width + 4 * retrieved)
+    for rows in row_slices(batch, chains * (16 * retrieved * scores.num_blocks + block_bytes)):
+        chosen = _choose_rows(scores, summary, None if uniforms is None else uniforms[rows], rows, chains)
+        result.positions[rows], result.log_p[rows] = chosen.positions, chosen.log_p
+        result.log_normaliser[rows] = chosen.log_normaliser
+    return result
+
+
+def _choose_rows(
+    scores: Scores,
+    summary: BlockSummary,
+    uniforms: Float[Tensor, "batch chains retrieved"] | None,
+    rows: slice,
+    chains: int,
+) -> Chains:
+    retrieved, size = scores.queries.shape[1], scores.keys.block
+    # [batch, chains, retrieved, blocks]: every chain takes its own items out of its own copy.
+    maximum = summary.maximum[rows].unsqueeze(1).repeat(1, chains, 1, 1)
+    total = summary.total[rows].unsqueeze(1).repeat(1, chains, 1, 1)
+    taken = torch.full((maximum.shape[0], chains, retrieved), -1, device=maximum.device)
+    log_p = torch.zeros_like(taken, dtype=maximum.dtype)
+    normaliser = torch.zeros_like(log_p)
+    # Where the only block is kept, it is looked at in every slot anyway and nothing need be updated for later ones.
+    # (Not where it is recomputed: a history that grows into its second block would change the last bits.)
+    one_block = scores.num_blocks == 1 and scores.kept is not None
+    for slot in range(retrieved):
+        peak = maximum[:, :, slot].amax(-1)
+        running = _running_sum(maximum[:, :, slot], peak, total[:, :, slot])
+        if uniforms is None:
+            block, within = _newest_maximum(maximum[:, :, slot]), None
+        else:
+            block, within = _invert(running, uniforms[:, :, slot])
+        logits = scores.block_logits(rows, slot, block)[:, :, : 1 if one_block else None]
+        here = block_positions(block, size)
+        logits = _without(logits, here, taken[:, :, :slot])
+        if one_block:
+            peak = logits[:, :, 0].amax(-1)
+            running = _running_sum(logits[:, :, 0], peak)
+        if within is None:
+            inside = _newest_maximum(logits[:, :, 0])
+        else:
+            block_peak = logits[:, :, 0].amax(-1)
+            inside, _ = _invert(_running_sum(logits[:, :, 0], block_peak), within)
+        empty = peak == -torch.inf
+        picked = logits[:, :, 0].gather(2, inside.unsqueeze(-1)).squeeze(-1)
+        log_total = running[:, :, -1].log()
+        taken[:, :, slot] = here.gather(2, inside.unsqueeze(-1)).squeeze(-1).masked_fill(empty, -1)
+        # Never picked - normaliser: large logits would not leave a float32 room for their difference.
+        log_p[:, :, slot] = ((picked - peak) - log_total).masked_fill(empty, 0.0)
+        normaliser[:, :, slot] = (peak + log_total).masked_fill(empty, 0.0)
+        if slot + 1 < retrieved and not one_block:
+            later = _without(logits[:, :, 1:], here, taken[:, :, slot : slot + 1])
+            index = block[:, :, None, None].expand(-1, -1, later.shape[2], 1)
+            later_maximum, later_total = reduce_blocks(later)
+            maximum[:, :, slot + 1 :].scatter_(3, index, later_maximum.unsqueeze(-1))
+            total[:, :, slot + 1 :].scatter_(3, index, later_total.unsqueeze(-1))
+    return Chains(taken, log_p, normaliser)
+
+
+def _without(
+    logits: Float[Tensor, "batch chains retrieved items"],
+    positions: Int[Tensor, "batch chains items"],
+    taken: Int[Tensor, "batch chains picks"],
+) -> Float[Tensor, "batch chains retrieved items"]:
+    """Logits with the taken items at -inf: left out before the sum, never subtracted from it."""
+    gone = torch.zeros_like(positions, dtype=torch.bool)
+    for pick in taken.unbind(-1):
+        gone |= positions == pick.unsqueeze(-1)
+    return logits.masked_fill(gone.unsqueeze(2), -torch.inf)
+
+
+def _running_sum(
+    log_weights: Float[Tensor, "batch chains items"],
+    peak: Float[Tensor, "batch chains"],
+    times: Float[Tensor, "batch chains items"] | None = None,
+) -> Float[Tensor, "batch chains items"]:
+    """Running sums of exp(log_weights - peak) * times, in double precision.
+
+    A running sum adds in order, so that zeros before and after change no bit: the normaliser of an input doesn't
+    depend on how much history lies outside its interval.
+    """
+    shift = peak.masked_fill(peak == -torch.inf, 0.0)
+    weights = (log_weights - shift.unsqueeze(-1)).exp_()
+    return (weights if times is None else weights.mul_(times)).cumsum(-1, dtype=torch.float64)
+
+
+def _invert(
+    running: Float[Tensor, "batch chains items"], uniform: Float[Tensor, "batch chains"]
+) -> tuple[Int[Tensor, "batch chains"], Float[Tensor, "batch chains"]]:
+    """Index whose interval of the running sum holds `uniform * total`, and where in that interval, in [0, 1)."""
+    total = running[..., -1:].contiguous()
+    target = uniform.unsqueeze(-1) * total
+    index = torch.searchsorted(running, target, right=True)
+    # Rounding may carry the target to the very end: the last index with any weight is the right one there.
+    index = torch.minimum(index, torch.searchsorted(running, total))
+    below = torch.where(index > 0, running.gather(-1, (index - 1).clamp(min=0)), 0.0)
+    span = running.gather(-1, index) - below
+    within = ((target - below) / span.clamp(min=torch.finfo(torch.float64).tiny)).clamp(0.0, 1.0 - 2.0**-53)
+    return index.squeeze(-1), within.squeeze(-1)
+
+
+def _newest_maximum(values: Float[Tensor, "batch chains items"]) -> Int[Tensor, "batch chains"]:
+    """Last index among the largest; `argmax` doesn't promise which of several it returns."""
+    largest = values == values.amax(-1, keepdim=True)
+    index = torch.arange(values.shape[-1], device=values.device)
+    return torch.where(largest, index, -1).amax(-1)

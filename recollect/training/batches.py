@@ -1,0 +1,144 @@
+"""Batches for training: inputs with targets, the keys they may select from and a way to fetch what they select.
+
+Knows histories per input (synthetic tasks) and one history in memory whose rows are themselves the inputs; nothing of
+models. Here a future could leak into training: see `HistoryRows`.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Generator, Tensor
+
+from recollect.data.synthetic import Episodes
+from recollect.history.visibility import EVERYTHING, Window, visible_before
+from recollect.predictor import Fetched, Inputs
+from recollect.records import Features, Visible
+from recollect.retrieval.keys import OwnKeys, SharedKeys
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one training step sees. `oldest` is the time of the first item each input may see.
+
+    `item_labels` and `item_times` are those of the whole history, for what sums over all of it; `needle` is the
+    position that the needle task hides, for those who watch it learn.
+    """
+
+    inputs: Inputs
+    targets: Int[Tensor, " batch"]
+    oldest: Float[Tensor, " batch"]
+    item_labels: Int[Tensor, "*pool items"] | None = None
+    item_times: Float[Tensor, "*pool items"] | None = None
+    needle: Int[Tensor, " batch"] | None = None
+
+
+@runtime_checkable
+class BatchSource(Protocol):
+    """Batches on demand; the same generator state gives the same batch."""
+
+    def batch(self, size: int, generator: Generator) -> Batch: ...
+
+
+def episode_batch(episodes: Episodes, *, recency: bool = False, device: torch.device | str = "cpu") -> Batch:
+    """A batch of synthetic episodes; every item of its history is visible to its input."""
+    own = episodes.keys.ndim == 3
+    size, items = episodes.targets.shape[0], episodes.keys.shape[-2]
+
+    def move(features: Features) -> Features:
+        return {name: value.to(device) for name, value in features.items()}
+
+    keys, features, as_of = episodes.keys.to(device), move(episodes.features), episodes.as_of.to(device)
+    labels = None if episodes.labels is None else episodes.labels.to(device)
+    times = None if episodes.times is None else episodes.times.to(device)
+
+    def fetch(rows: Int[Tensor, " batch"], positions: Int[Tensor, "batch chains retrieved"]) -> Fetched:
+        index = positions.clamp(min=0)
+
+        def take(values: Tensor) -> Tensor:
+            return _at(values, index, rows if own else None)
+
+        return Fetched(
+            {name: take(value) for name, value in features.items()},
+            None if labels is None else take(labels),
+            None if times is None else take(times),
+        )
+
+    column = times.float() if recency and times is not None else None
+    inputs = Inputs(
+        rows=torch.arange(size, device=device),
+        features=move(episodes.inputs),
+        own_keys=episodes.own_keys.to(device),
+        as_of=as_of,
+        keys=OwnKeys(keys, column) if own else SharedKeys(keys, column),
+        visible=Visible(torch.zeros(size, dtype=torch.long, device=device), torch.full((size,), items, device=device)),
+        fetch=fetch,
+    )
+    oldest = as_of if times is None or items == 0 else times[..., 0].expand(size)
+    needle = None if episodes.needle is None else episodes.needle.to(device)
+    return Batch(inputs, episodes.targets.to(device), oldest, labels, times, needle)
+
+
+def _at(
+    values: Shaped[Tensor, "..."],
+    index: Int[Tensor, "batch chains retrieved"],
+    rows: Int[Tensor, " batch"] | None = None,
+) -> Shaped[Tensor, "batch chains retrieved *rest"]:
+    """`values[index]`, of each input's own row where there are rows; zeros where a history has no item at all."""
+    own = rows is not None
+    if values.shape[own] == 0:
+        return values.new_zeros(*index.shape, *values.shape[1 + own :])
+    return values[index] if rows is None else values[rows[:, None, None], index]
+
+
+@dataclass(frozen=True)
+class MemoryHistory:
+    """Items in memory, in order of `known_at`: the small sibling of a history on disk."""
+
+    features: Features
+    keys: Float[Tensor, "items key_dim"]
+    labels: Int[Tensor, " items"]
+    times: Float[Tensor, " items"]
+    known_at: Float[Tensor, " items"]
+
+    def fetch(self, rows: Int[Tensor, " batch"], positions: Int[Tensor, "batch chains retrieved"]) -> Fetched:
+        index = positions.clamp(min=0)
+        features = {name: _at(value, index) for name, value in self.features.items()}
+        return Fetched(features, _at(self.labels, index), _at(self.times, index))
+
+
+@dataclass(frozen=True)
+class HistoryRows:
+    """Rows [first, last) of a history as inputs: each is classified as of its own time.
+
+    NOTE on leaks: an input sees items whose label was known strictly before its time, so never itself; and the caller
+    cuts [first, last) so that every target in it was known before the cutoff.
+    """
+
+    history: MemoryHistory
+    first: int
+    last: int
+    window: Window = EVERYTHING
+    recency_origin: float | None = None
+
+    def batch(self, size: int, generator: Generator) -> Batch:
+        return self.rows(torch.randint(self.first, self.last, (size,), generator=generator))
+
+    def rows(self, rows: Int[Tensor, " batch"]) -> Batch:
+        history = self.history
+        as_of = history.times[rows]
+        visible = visible_before(history.known_at, as_of, self.window)
+        # Measured from an origin: float32 would blur small differences between large times.
+        column = None if self.recency_origin is None else (history.times - self.recency_origin).float()
+        inputs = Inputs(
+            rows=rows,
+            features={name: value[rows] for name, value in history.features.items()},
+            own_keys=history.keys[rows].float(),
+            as_of=as_of,
+            keys=SharedKeys(history.keys, column),
+            visible=visible,
+            fetch=history.fetch,
+        )
+        oldest = history.times[visible.start.clamp(max=len(history.times) - 1)]
+        return Batch(inputs, history.labels[rows], torch.minimum(oldest, as_of), history.labels, history.times)

@@ -1,0 +1,61 @@
+"""What a person sees of a run: a bar with loss, retrieval entropy, mean age of what was retrieved and steps per second.
+
+Several runs can share one display, a line each.
+"""
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from recollect.training.step import StepResult
+
+
+class StepBar:
+    """One run's line on a display; refreshed at most some times a second, since a step may take a millisecond."""
+
+    def __init__(self, display: "Display", name: str, steps: int) -> None:
+        self.display = display.progress
+        self.task = self.display.add_task(name, total=steps, nll="", entropy="", age="", speed="")
+
+    def update(self, step: int, result: StepResult) -> None:
+        task = self.display.tasks[self.display.task_ids.index(self.task)]
+        self.display.update(
+            self.task,
+            completed=step,
+            nll=f"nll {float(result.nll):.3f}",
+            entropy=f"entropy {float(result.entropy):.2f}",
+            age=f"age {float(result.age):.3f}",
+            speed="" if task.speed is None else f"{task.speed:.1f} steps/s",
+        )
+
+
+class Display:
+    """A live display of runs; plain lines of text where the output is no terminal."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        fields = [TextColumn(f"{{task.fields[{name}]}}") for name in ("nll", "entropy", "age", "speed")]
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            *fields,
+            TimeRemainingColumn(),
+            console=console or Console(),
+        )
+
+    def __enter__(self) -> "Display":
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def bar(self, name: str, steps: int) -> StepBar:
+        return StepBar(self, name, steps)
+
+    def say(self, line: str) -> None:
+        """A line of text above the bars."""
+        self.progress.console.print(line)

@@ -1,0 +1,84 @@
+"""Visible intervals against a mask that looks at every item."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.errors import SettingError
+from recollect.history.visibility import EVERYTHING, Window, visible_before
+from recollect.records import Visible
+
+# Few distinct moments, so that ties are the rule.
+moments = st.integers(-4, 8)
+histories = st.lists(moments, max_size=12).map(sorted)
+inputs = st.lists(moments, min_size=1, max_size=5)
+
+
+def mask(known_at: list[int], as_of: int, window: Window) -> list[bool]:
+    """One input's visible items, by the words of the definition."""
+    seen = [known < as_of for known in known_at]
+    if window.time is not None:
+        seen = [this and as_of - known < window.time for this, known in zip(seen, known_at, strict=True)]
+    if window.items is not None:
+        before = sum(known < as_of for known in known_at)
+        seen = [this and place >= before - window.items for place, this in enumerate(seen)]
+    return seen
+
+
+def as_masks(visible: Visible, items: int) -> list[list[bool]]:
+    ends = zip(visible.start.tolist(), visible.stop.tolist(), strict=True)
+    return [[start <= place < stop for place in range(items)] for start, stop in ends]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64])
+@given(
+    known_at=histories,
+    as_of=inputs,
+    items=st.none() | st.integers(0, 14),
+    time=st.none() | st.integers(0, 14) | st.sampled_from([0.5, 1.5, 3.0]),
+)
+def test_intervals_equal_the_mask(
+    dtype: torch.dtype, known_at: list[int], as_of: list[int], items: int | None, time: float | None
+) -> None:
+    window = Window(items, time)
+    visible = visible_before(torch.tensor(known_at, dtype=dtype), torch.tensor(as_of, dtype=dtype), window)
+    assert as_masks(visible, len(known_at)) == [mask(known_at, moment, window) for moment in as_of]
+    assert (visible.start <= visible.stop).all()
+    assert (visible.start >= 0).all()
+    assert (visible.stop <= len(known_at)).all()
+
+
+def test_ties_are_invisible() -> None:
+    known_at = torch.tensor([1.0, 2.0, 2.0, 2.0, 3.0], dtype=torch.float64)
+    as_of = torch.tensor([2.0, 2.0 + 1e-12], dtype=torch.float64)
+    assert visible_before(known_at, as_of).stop.tolist() == [1, 4]
+
+
+def test_an_empty_history_shows_nothing() -> None:
+    visible = visible_before(torch.empty(0), torch.tensor([1.0, 2.0]), Window(3, 2.0))
+    assert (visible.start.tolist(), visible.stop.tolist()) == ([0, 0], [0, 0])
+
+
+def test_an_input_older_than_everything_sees_nothing() -> None:
+    visible = visible_before(torch.tensor([5.0, 6.0]), torch.tensor([1.0, 5.0]), EVERYTHING)
+    assert visible.stop.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("width", [15, 15.0])
+def test_nanoseconds_are_not_rounded(width: float) -> None:
+    now = 1_700_000_000_000_000_000
+    known_at = now + torch.tensor([-40, -15, -14, -1, 0, 1])
+    visible = visible_before(known_at, torch.tensor([now]), Window(time=width))
+    assert (visible.start.item(), visible.stop.item()) == (2, 4)
+
+
+def test_moments_need_not_lie_side_by_side() -> None:
+    as_of = torch.tensor([[1.0, 9.0], [3.0, 9.0]])[:, 0]
+    visible = visible_before(torch.tensor([0.0, 1.0, 2.0]), as_of, Window(time=1.5))
+    assert (visible.start.tolist(), visible.stop.tolist()) == ([0, 2], [1, 3])
+
+
+def test_unsorted_items_are_refused() -> None:
+    with pytest.raises(SettingError, match="items must come in order of known_at: sort them"):
+        visible_before(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([4.0]))
