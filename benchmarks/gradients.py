@@ -44,7 +44,8 @@ class Setting:
         return nll
 
     def logits(self, queries: Tensor) -> Tensor:
-        return (self.keys @ queries.unsqueeze(2)).squeeze(2) / self.keys.shape[2] ** 0.5
+        logits: Tensor = (self.keys @ queries.unsqueeze(2)).squeeze(2) / self.keys.shape[2] ** 0.5
+        return logits
 
     def _length_for(self, ideal: Tensor, needle: Tensor, wanted: float) -> float:
         low, high = 0.0, 4.0

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -39,6 +39,7 @@ class Size:
     batch: int
     retrieved: int
     key_dim: int
+    compiled: bool
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Inputs:
     keys: Tensor
     visible: Visible
     uniforms: Tensor
+    compiled: bool
 
 
 Step = Callable[[Inputs], Tensor]
@@ -59,6 +61,7 @@ def inputs_of(size: Size) -> Inputs:
         torch.randn(size.items, size.key_dim, generator=generator),
         Visible(torch.zeros(size.batch, dtype=torch.int64), torch.full((size.batch,), size.items)),
         torch.rand(size.batch, 1, size.retrieved, generator=generator, dtype=torch.float64),
+        size.compiled,
     )
 
 
@@ -87,7 +90,7 @@ def ours(inputs: Inputs) -> Tensor:
         inputs.visible,
         temperature=1.0,
         uniforms=inputs.uniforms,
-        compiled=can_compile(),
+        compiled=inputs.compiled,
     )
     return found.sampled().log_p
 
@@ -107,9 +110,7 @@ VARIANTS: dict[str, Step] = {"dense": dense, "ours": ours}
 
 def warm_up(variant: str, size: Size) -> None:
     """Compile and load whatever is compiled and loaded once, on a few tiles of the size that will be used."""
-    tile = max(1, (4 << 20) // (4 * size.batch * size.retrieved * 256)) * 256
-    few = min(size.items, 2 * tile + 300)
-    VARIANTS[variant](inputs_of(Size(few, size.batch, size.retrieved, size.key_dim))).sum().backward()
+    VARIANTS[variant](inputs_of(replace(size, items=min(size.items, 5000)))).sum().backward()
 
 
 # Time
@@ -175,8 +176,9 @@ def measure(variant: str, size: Size) -> dict[str, float]:
 
 def measure_apart(variant: str, size: Size) -> dict[str, float]:
     """`measure` in a fresh process; what it prints last is the result."""
-    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in asdict(size).items()]
-    command = [sys.executable, __file__, f"--measure={variant}", *arguments]
+    sizes = {name: value for name, value in asdict(size).items() if name != "compiled"}
+    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in sizes.items()]
+    command = [sys.executable, __file__, f"--measure={variant}", *arguments, *([] if size.compiled else ["--eager"])]
     run = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     result: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
     return result
@@ -187,7 +189,7 @@ def measure_apart(variant: str, size: Size) -> dict[str, float]:
 
 def compare(size: Size, repeats: int) -> dict[str, float]:
     inputs = inputs_of(size)
-    print(f"{size}, {torch.get_num_threads()} threads, compiled: {can_compile()}", flush=True)
+    print(f"{size}, {torch.get_num_threads()} threads", flush=True)
     warm_up("ours", size)
     product_times, our_times = [], []
     for repeat in range(repeats):
@@ -229,17 +231,19 @@ def main() -> None:
     parser.add_argument("--key-dim", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--paper-scale", action="store_true", help="also K=1.9M, batch 1024: the paper's largest")
+    parser.add_argument("--eager", action="store_true", help="don't compile, though there is a compiler")
     parser.add_argument("--measure", choices=sorted(VARIANTS), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    size = Size(arguments.items, arguments.batch, arguments.retrieved, arguments.key_dim)
+    compiled = can_compile() and not arguments.eager
+    size = Size(arguments.items, arguments.batch, arguments.retrieved, arguments.key_dim, compiled)
     if arguments.measure:
         print(json.dumps(measure(arguments.measure, size)))
         return
-    result: dict[str, object] = {**asdict(size), "threads": torch.get_num_threads(), "compiled": can_compile()}
+    result: dict[str, object] = {**asdict(size), "threads": torch.get_num_threads()}
     result.update(compare(size, arguments.repeats))
     if arguments.paper_scale:
         print("the paper's scale", flush=True)
-        large = measure_apart("ours", Size(PAPER_ITEMS, PAPER_BATCH, PAPER_RETRIEVED, arguments.key_dim))
+        large = measure_apart("ours", replace(size, items=PAPER_ITEMS, batch=PAPER_BATCH, retrieved=PAPER_RETRIEVED))
         result.update({f"paper_scale_{name}": value for name, value in large.items()})
     print(json.dumps(result))
 

@@ -41,6 +41,9 @@ OutOption = Annotated[
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a result that is already there.")]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default="all cores")]
+LogOption = Annotated[
+    Path | None, typer.Option(help="Also write curves for TensorBoard into this directory.", file_okay=False)
+]
 
 app = typer.Typer(
     name="recollect",
@@ -83,6 +86,7 @@ def reproduce_rotating(
     out: OutOption = None,
     force: ForceOption = False,
     threads: ThreadsOption = None,
+    log: LogOption = None,
 ) -> None:
     """A decision boundary that turns with time: accuracy after the cutoff, with frozen weights.
 
@@ -99,6 +103,7 @@ def reproduce_rotating(
         seeds=seed or ([0] if scale == "quick" else [0, 1, 2]),
         out=out or Path("runs") / f"rotating-{scale}",
         force=force,
+        log=log,
     )
 
 
@@ -112,6 +117,7 @@ def reproduce_needle(
     out: OutOption = None,
     force: ForceOption = False,
     threads: ThreadsOption = None,
+    log: LogOption = None,
 ) -> None:
     """One item among many holds the answer: steps of training until it is found.
 
@@ -128,6 +134,7 @@ def reproduce_needle(
         seeds=seed or [0],
         out=out or Path("runs") / f"needle-{scale}",
         force=force,
+        log=log,
     )
 
 

@@ -67,7 +67,7 @@ def test_what_is_not_given_has_a_default(experiment: ModuleType) -> None:
     recipes = ["default", "paper"] + ["no_context"] * (name == "rotating")
     several = [0, 1, 2] if name == "rotating" else [0]
     assert experiment.calls == [
-        dict(scale=scale, recipes=recipes, seeds=seeds, out=Path("runs", f"{name}-{scale}"), force=False)
+        dict(scale=scale, recipes=recipes, seeds=seeds, out=Path("runs", f"{name}-{scale}"), force=False, log=None)
         for scale, seeds in [("quick", [0]), ("default", several), ("paper", several)]
     ]
 
@@ -77,7 +77,7 @@ def test_what_is_given_is_passed_on(experiment: ModuleType, tmp_path: Path) -> N
     single = ["--out", str(tmp_path), "--force", "--threads", "1"]
     assert invoke("reproduce", experiment.__name__, *several, *single).exit_code == 0
     assert experiment.calls == [
-        dict(scale="default", recipes=["paper", "default"], seeds=[7, 0], out=tmp_path, force=True)
+        dict(scale="default", recipes=["paper", "default"], seeds=[7, 0], out=tmp_path, force=True, log=None)
     ]
 
 

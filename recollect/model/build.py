@@ -46,7 +46,7 @@ def build_system(
     """A system of one of three architectures.
 
     mlp: the paper's synthetic settings, ReLU MLPs with the `hidden` widths on a shared input layer of `width`.
-    perceiver: the paper's reviews setting. precedents: ours, attention over items, with a learned similarity for the queries.
+    perceiver: the paper's reviews setting. precedents: ours, attention over items and queries by learned similarity.
     `recency` is how many logits a unit of time is worth at the start, None for no recency coordinate. With no slots
     the system is the plain classifier.
     """

@@ -21,7 +21,7 @@ from recollect.data.synthetic import NeedleTask
 from recollect.records import FeatureSpec
 from recollect.reproduction.needle_figures import draw_entropy, draw_panels
 from recollect.reproduction.output import claim, finish, save_figure
-from recollect.reproduction.systems import make_objective
+from recollect.reproduction.systems import make_fabric, make_objective
 from recollect.retrieval.gradients import entropy, log_normaliser, retrieve
 from recollect.training.batches import Batch, episode_batch
 from recollect.training.loop import Run, step_generator, train
@@ -54,9 +54,10 @@ SIZES: dict[Scale, Sizes] = {
 @dataclass(frozen=True)
 class NeedleBatches:
     task: NeedleTask
+    device: torch.device
 
     def batch(self, size: int, generator: Generator) -> Batch:
-        return episode_batch(self.task.sample(size, generator))
+        return episode_batch(self.task.sample(size, generator), device=self.device)
 
 
 def needle_recipe(name: str) -> Recipe:
@@ -72,7 +73,7 @@ def needle_recipe(name: str) -> Recipe:
     return with_step(with_train(recipe, scheduled=False), dropouts=Dropouts(input=0.9))
 
 
-def run(*, scale: Scale, recipes: list[str], seeds: list[int], out: Path, force: bool) -> None:
+def run(*, scale: Scale, recipes: list[str], seeds: list[int], out: Path, force: bool, log: Path | None = None) -> None:
     """Train every recipe on every history size and write the report."""
     claim(out, force=force)
     sizes = SIZES[scale]
@@ -81,7 +82,7 @@ def run(*, scale: Scale, recipes: list[str], seeds: list[int], out: Path, force:
         for seed in seeds:
             for name in recipes:
                 for history_size, shared in histories(sizes, name):
-                    curves.append(learn(name, history_size, shared, seed, sizes, display))
+                    curves.append(learn(name, history_size, shared, seed, sizes, display, log))
                     solved = curves[-1]["solved_at_step"] or "not solved"
                     display.say(f"{name} K={history_size}: {solved}")
                     (out / "curves.json").write_text(json.dumps(curves))
@@ -99,7 +100,9 @@ def histories(sizes: Sizes, recipe: str) -> list[tuple[int, bool]]:
     return [(size, False) for size in own] + [(size, True) for size in pools]
 
 
-def learn(name: str, history_size: int, shared: bool, seed: int, sizes: Sizes, display: Display) -> dict[str, Any]:
+def learn(
+    name: str, history_size: int, shared: bool, seed: int, sizes: Sizes, display: Display, log: Path | None
+) -> dict[str, Any]:
     """Train one system on one history size; curves of what greedy prediction does on fresh inputs."""
     recipe = needle_recipe(name)
     task = NeedleTask.draw(
@@ -118,13 +121,15 @@ def learn(name: str, history_size: int, shared: bool, seed: int, sizes: Sizes, d
         has_times=False,
         seed=seed,
     )
-    watcher = Watcher(objective, task, seed, started=time.perf_counter())
     title = f"{name} K={history_size}{' shared' if shared else ''} seed {seed}"
+    fabric = make_fabric(log, title)
+    source = NeedleBatches(task, fabric.device)
+    watcher = Watcher(objective, source.batch(512, step_generator(seed, -1, use="watch")), started=time.perf_counter())
     settings = Run(
         sizes.steps, sizes.batch, seed, bar=display.bar(title, sizes.steps), on_step=watcher, stop_when=watcher.finished
     )
     watcher.stop_when_solved = sizes.stop_when_solved
-    train(objective, NeedleBatches(task), None, recipe.train, settings)
+    train(objective, source, None, recipe.train, settings, fabric)
     return {
         "recipe": name,
         "history_size": history_size,
@@ -142,9 +147,8 @@ class Watcher:
     every = 20
     linger = 60
 
-    def __init__(self, objective: Objective, task: NeedleTask, seed: int, started: float) -> None:
-        self.objective, self.task = objective, task
-        self.batch = episode_batch(task.sample(512, step_generator(seed, -1, use="watch")))
+    def __init__(self, objective: Objective, batch: Batch, started: float) -> None:
+        self.objective, self.batch = objective, batch
         self.rows: list[dict[str, float]] = []
         self.solved_at: int | None = None
         self.seconds = 0.0
@@ -176,7 +180,7 @@ def watch(objective: Objective, batch: Batch) -> dict[str, float]:
     needle_logits = (queries * needle_keys).sum(-1) * found.scores.scale
     log_p = needle_logits - log_normaliser(queries, found.scores)
     common = queries.mean(0).square().sum() / queries.square().sum(-1).mean()
-    generator = step_generator(0, 0, use="unused")
+    generator = step_generator(0, 0, use="watch", device=queries.device)
     return {
         "loss": float(objective.validate(batch, generator, rehearsed=False)),
         "selection_loss": float(-log_p.mean()),

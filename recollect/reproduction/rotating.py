@@ -5,7 +5,7 @@ Accuracy against time for the plain classifier, the paper's recipe and ours, wit
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from recollect.data.synthetic import RotatingTask
 from recollect.predictor import Predictor
 from recollect.records import FeatureSpec
 from recollect.reproduction.output import claim, finish, save_figure, summary
-from recollect.reproduction.systems import make_objective, make_predictor
+from recollect.reproduction.systems import make_fabric, make_objective, make_predictor
 from recollect.training.batches import Batch, episode_batch
 from recollect.training.loop import Run, step_generator, train
 from recollect.training.progress import Display
@@ -54,11 +54,12 @@ class RotatingBatches:
     recency: bool
     first: float
     last: float
+    device: torch.device
 
     def batch(self, size: int, generator: Generator) -> Batch:
         moments = torch.rand(size, generator=generator, dtype=torch.float64)
         moments = self.first + (self.last - self.first) * moments
-        return episode_batch(self.task.sample(moments, generator), recency=self.recency)
+        return episode_batch(self.task.sample(moments, generator), recency=self.recency, device=self.device)
 
 
 def rotating_recipe(name: str, sizes: Sizes) -> Recipe:
@@ -70,7 +71,7 @@ def rotating_recipe(name: str, sizes: Sizes) -> Recipe:
     return with_model(recipe, num_retrieved=0 if name == "no_context" else 16, hidden=(512, 512))
 
 
-def run(*, scale: Scale, recipes: list[str], seeds: list[int], out: Path, force: bool) -> None:
+def run(*, scale: Scale, recipes: list[str], seeds: list[int], out: Path, force: bool, log: Path | None = None) -> None:
     """Train every recipe with every seed, ask over time, and write the report."""
     claim(out, force=force)
     sizes = SIZES[scale]
@@ -78,7 +79,7 @@ def run(*, scale: Scale, recipes: list[str], seeds: list[int], out: Path, force:
     with Display() as display:
         for seed in seeds:
             for name in recipes:
-                curves[name].append(learn(name, seed, sizes, display))
+                curves[name].append(learn(name, seed, sizes, display, log))
                 worst = min(tenths(curves[name][-1]["accuracy"])[5:])
                 display.say(f"{name} seed {seed}: {worst:.3f} in the worst tenth after the cutoff")
     report = make_report(scale, sizes, seeds, curves)
@@ -88,7 +89,7 @@ def run(*, scale: Scale, recipes: list[str], seeds: list[int], out: Path, force:
     Console().print(f"report: {path}")
 
 
-def learn(name: str, seed: int, sizes: Sizes, display: Display) -> dict[str, Any]:
+def learn(name: str, seed: int, sizes: Sizes, display: Display, log: Path | None) -> dict[str, Any]:
     """Train one system before the cutoff, then ask it over all of time with frozen weights."""
     recipe = rotating_recipe(name, sizes)
     steps, batch_size = sizes.ours if name == "default" else sizes.papers
@@ -99,21 +100,24 @@ def learn(name: str, seed: int, sizes: Sizes, display: Display) -> dict[str, Any
     )
     recency = recipe.model.recency is not None
     started = time.perf_counter()
-    settings = Run(steps, batch_size, seed, bar=display.bar(f"{name} seed {seed}", steps))
-    train(objective, RotatingBatches(task, recency, 0.0, CUTOFF), None, recipe.train, settings)
+    title = f"{name} seed {seed}"
+    fabric = make_fabric(log, title)
+    settings = Run(steps, batch_size, seed, bar=display.bar(title, steps))
+    train(objective, RotatingBatches(task, recency, 0.0, CUTOFF, fabric.device), None, recipe.train, settings, fabric)
     seconds = time.perf_counter() - started
-    accuracy, age = ask_over_time(make_predictor(objective, recipe), task, recency, sizes.per_bin, seed)
+    everything = RotatingBatches(task, recency, 0.0, 1.0, fabric.device)
+    accuracy, age = ask_over_time(make_predictor(objective, recipe), everything, sizes.per_bin, seed)
     return {"seed": seed, "seconds": seconds, "accuracy": accuracy, "age": age}
 
 
 def ask_over_time(
-    predictor: Predictor, task: RotatingTask, recency: bool, per_bin: int, seed: int
+    predictor: Predictor, source: RotatingBatches, per_bin: int, seed: int
 ) -> tuple[list[float], list[float]]:
     """Accuracy and mean age of the precedents in each bin of time."""
     accuracy, age = [], []
     for index in range(BINS):
         generator = step_generator(seed, index, use="ask")
-        batch = RotatingBatches(task, recency, index / BINS, (index + 1) / BINS).batch(per_bin, generator)
+        batch = replace(source, first=index / BINS, last=(index + 1) / BINS).batch(per_bin, generator)
         answers = predictor.predict(batch.inputs)
         accuracy.append(float((answers.log_probs.argmax(1) == batch.targets).float().mean()))
         age.append(float(answers.age.mean()) if answers.age is not None and answers.age.numel() else 0.0)

@@ -1,12 +1,28 @@
-"""From a recipe and the shape of some data to an objective ready to train."""
+"""From a recipe and the shape of some data to an objective ready to train, and the device it trains on."""
+
+from pathlib import Path
 
 import torch
+from lightning_fabric import Fabric
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 from recollect.config import Recipe
+from recollect.errors import SettingError
 from recollect.model.build import build_system
 from recollect.predictor import Predictor
 from recollect.records import FeatureSpec
 from recollect.training.step import Objective
+
+
+def make_fabric(log: Path | None, name: str) -> Fabric:
+    """The accelerator if there is one, else the CPU; with `log`, curves for TensorBoard go to `log/name`."""
+    if log is None:
+        return Fabric(accelerator="auto", devices=1)
+    try:
+        logger = TensorBoardLogger(root_dir=log, name=name.replace(" ", "-"))
+    except ModuleNotFoundError as error:
+        raise SettingError("logging needs tensorboard, which is not installed: pip install 'recollect[log]'") from error
+    return Fabric(accelerator="auto", devices=1, loggers=[logger])
 
 
 def make_objective(

@@ -153,8 +153,8 @@ class _Entropy(torch.autograd.Function):
         scores: Scores = ctx.scores
         gradient = torch.zeros_like(scores.queries)
         for start, stop, log_p in _log_probability_tiles(scores, *ctx.normaliser):
-            weights = log_p.exp() * (log_p + ctx.entropy.unsqueeze(-1))
-            gradient -= scores.weighted_sum(weights.masked_fill_(log_p == -torch.inf, 0.0), start, stop)
+            weights = -log_p.exp() * (log_p + ctx.entropy.unsqueeze(-1))
+            scores.add_weighted_sum_(gradient, weights.masked_fill_(log_p == -torch.inf, 0.0), start, stop)
         return gradient * grads[0].unsqueeze(-1) * scores.scale, None
 
 

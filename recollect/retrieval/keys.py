@@ -22,7 +22,7 @@ last bits differ; with them a duplicate key in another block would not tie, and 
 
 @runtime_checkable  # the shape checks of the tests ask
 class Keys(Protocol):
-    """Keys of a history. `products` and `weighted_sum` are adjoint: scores of a tile, and back to query space."""
+    """Keys of a history. `products` and `add_weighted_sum_` are adjoint: scores of a tile, and back to query space."""
 
     @property
     def num_items(self) -> int: ...
@@ -41,9 +41,12 @@ class Keys(Protocol):
         self, queries: Float[Tensor, "batch retrieved key_dim"], tile: Tensor, out: Tensor | None = None
     ) -> Float[Tensor, "batch retrieved items"]: ...
 
-    def weighted_sum(
-        self, weights: Float[Tensor, "batch retrieved items"], tile: Tensor
-    ) -> Float[Tensor, "batch retrieved key_dim"]: ...
+    def add_weighted_sum_(
+        self,
+        total: Float[Tensor, "batch retrieved key_dim"],
+        weights: Float[Tensor, "batch retrieved items"],
+        tile: Tensor,
+    ) -> None: ...
 
     def at(self, positions: Int[Tensor, "batch picks"]) -> Float[Tensor, "batch picks key_dim"]: ...
 
@@ -89,13 +92,17 @@ class SharedKeys:
         product = torch.mm(rows, tile.T, out=out)
         return product[: batch * retrieved].view(batch, retrieved, -1)
 
-    def weighted_sum(
-        self, weights: Float[Tensor, "batch retrieved items"], tile: Float[Tensor, "items key_dim"]
-    ) -> Float[Tensor, "batch retrieved key_dim"]:
-        return (weights.flatten(0, 1) @ tile).view(*weights.shape[:2], -1)
+    def add_weighted_sum_(
+        self,
+        total: Float[Tensor, "batch retrieved key_dim"],
+        weights: Float[Tensor, "batch retrieved items"],
+        tile: Float[Tensor, "items key_dim"],
+    ) -> None:
+        total.view(-1, self.width).addmm_(weights.flatten(0, 1), tile)
 
     def at(self, positions: Int[Tensor, "batch picks"]) -> Float[Tensor, "batch picks key_dim"]:
-        rows = self.keys[positions].float()
+        # index_select copies whole rows, twice as fast as keys[positions].
+        rows = self.keys.index_select(0, positions.flatten()).float().view(*positions.shape, self.keys.shape[1])
         if self.recency is None:
             return rows
         return torch.cat([rows, self.recency[positions].unsqueeze(-1)], dim=-1)
@@ -138,10 +145,13 @@ class OwnKeys:
         assert out is None  # their logits are always kept, so made at once
         return queries @ tile.transpose(1, 2)
 
-    def weighted_sum(
-        self, weights: Float[Tensor, "batch retrieved items"], tile: Float[Tensor, "batch items key_dim"]
-    ) -> Float[Tensor, "batch retrieved key_dim"]:
-        return weights @ tile
+    def add_weighted_sum_(
+        self,
+        total: Float[Tensor, "batch retrieved key_dim"],
+        weights: Float[Tensor, "batch retrieved items"],
+        tile: Float[Tensor, "batch items key_dim"],
+    ) -> None:
+        total.baddbmm_(weights, tile)
 
     def at(self, positions: Int[Tensor, "batch picks"]) -> Float[Tensor, "batch picks key_dim"]:
         return self.rows.gather(1, positions.unsqueeze(-1).expand(-1, -1, self.width))

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from recollect.retrieval.kernels import exponentials_
+from recollect.retrieval.kernels import exponentials
 from recollect.retrieval.scoring import Scores
 from recollect.retrieval.selection import Chains
 
@@ -42,11 +42,12 @@ class Leftover:
         row, slot = row[order], slot[order]
         starts = torch.tensor([start for start, _ in self.scores.tiles()], device=position.device)
         first_gone = [*torch.searchsorted(position, starts).tolist(), position.numel()]
+        exponentials_ = exponentials(self.scores.compiled)
         for tile, (start, stop, logits) in enumerate(self.scores.walk_masked()):
             here = slice(first_gone[tile], first_gone[tile + 1])
             logits[row[here], slot[here], position[here] - start] = -torch.inf
-            mass = exponentials_(logits, self.shift)
-            yield start, stop, logits, mass
+            mass = exponentials_(logits.flatten(0, 1), self.shift.flatten())
+            yield start, stop, logits, mass.view_as(self.shift)
 
     def expected_keys(self) -> Float[Tensor, "batch chains retrieved key_dim"]:
         """E_p[key] for every chain and slot, 0 where the slot is empty.
@@ -58,7 +59,7 @@ class Leftover:
         total, mass = torch.zeros_like(self.scores.queries), torch.zeros_like(self.shift)
         for start, stop, weights, tile_mass in self.walk():
             mass += tile_mass
-            total += self.scores.weighted_sum(weights, start, stop)
+            self.scores.add_weighted_sum_(total, weights, start, stop)
         totals = self.share.unsqueeze(-1) * total.unsqueeze(1) + self.returned @ self.picked_keys.unsqueeze(1)
         masses = self.share * mass.unsqueeze(1) + self.returned.sum(-1)
         return totals / masses.masked_fill(masses == 0, 1.0).unsqueeze(-1)

@@ -62,7 +62,7 @@ class _LabelMass(torch.autograd.Function):
         gradient = torch.zeros_like(left.scores.queries)
         for start, stop, weights, _ in left.walk():
             weights.mul_(nobodys.gather(1, _tile_labels(labels, start, stop)).unsqueeze(1))
-            gradient += left.scores.weighted_sum(weights, start, stop)
+            left.scores.add_weighted_sum_(gradient, weights, start, stop)
         picked = labels.gather(1, left.picks).long().unsqueeze(1).expand(-1, centred.shape[1], -1)
         returned = (left.returned.squeeze(2) * centred.gather(2, picked)).sum(1, keepdim=True)
         gradient += returned @ left.picked_keys

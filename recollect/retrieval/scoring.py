@@ -12,12 +12,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from recollect.records import Visible
-from recollect.retrieval.kernels import can_compile, compiled_reduction, reduce_blocks
+from recollect.retrieval.kernels import can_compile, reduce_blocks, reduction
 from recollect.retrieval.keys import ROWS, Keys, OwnKeys, pad_rows
 from recollect.retrieval.keys import SharedKeys as SharedKeys
 
 TILE_BYTES = 8 << 20
 """Size of the scores that one product makes: small enough to stay in a cache, large enough to keep BLAS busy."""
+
+TILES_AT_ONCE = 16
+"""Tiles whose summaries are stored together."""
 
 COMPILE_FROM = 1 << 28
 """Scores per pass from which compiling (some ten seconds, once, for a few per cent) pays in the long run."""
@@ -55,9 +58,9 @@ class Scores:
         return [(start, min(start + size, last)) for start in range(first, last, size)]
 
     def walk(self) -> Iterator[tuple[int, int, Float[Tensor, "batch retrieved items"]]]:
-        """Tiles as (start, stop, logits), for reading: the next step overwrites what is not kept.
+        """Tiles as (start, stop, logits); what this or that input may not see is not masked.
 
-        Positions that this or that input may not see are not masked.
+        The next step overwrites logits that are not kept, and so may the caller.
         """
         if self.kept is not None:
             for start, stop in self.tiles():
@@ -98,14 +101,18 @@ class Scores:
         """Which inputs may not see all of the positions [start, stop)."""
         return (self.visible.start > start) | (self.visible.stop < stop)
 
-    def weighted_sum(
-        self, weights: Float[Tensor, "batch retrieved items"], start: int, stop: int
-    ) -> Float[Tensor, "batch retrieved key_dim"]:
-        """Sum of the keys of a tile; whatever stands at a position of weight zero counts for nothing, NaN included."""
+    def add_weighted_sum_(
+        self,
+        total: Float[Tensor, "batch retrieved key_dim"],
+        weights: Float[Tensor, "batch retrieved items"],
+        start: int,
+        stop: int,
+    ) -> None:
+        """Adds the weighted keys of a tile to `total`; what stands where the weight is 0 adds nothing, NaN included."""
         tile = self.keys.tile(start, stop)
         if bool(self._cut(start, stop).any()):
             tile = tile.nan_to_num(0.0, 0.0, 0.0)
-        return self.keys.weighted_sum(weights, tile)
+        self.keys.add_weighted_sum_(total, weights, tile)
 
     def slots(self, chosen: slice) -> "Scores":
         """The same scores for some of the slots."""
@@ -113,7 +120,7 @@ class Scores:
         return replace(self, queries=self.queries[:, chosen], kept=kept)
 
     def block_logits(
-        self, rows: slice, first_slot: int, blocks: Int[Tensor, "batch chains"]
+        self, rows: slice | Int[Tensor, " rows"], first_slot: int, blocks: Int[Tensor, "batch chains"]
     ) -> Float[Tensor, "batch chains retrieved items"]:
         """Logits of one block per (input, chain) for the slots from `first_slot` on; invisible ones are -inf."""
         size = self.keys.block
@@ -187,17 +194,22 @@ def summarise(scores: Scores) -> BlockSummary:
     its interval, and these are put right afterwards.
     """
     batch, retrieved, _ = scores.queries.shape
-    size, reduce = scores.keys.block, compiled_reduction() if scores.compiled else reduce_blocks
-    buffer = None if scores.kept is None else scores.buffer()
+    size, reduce = scores.keys.block, reduction(scores.compiled)
     maximum = scores.queries.new_full((batch, retrieved, scores.num_blocks), -torch.inf)
     total = torch.zeros_like(maximum)
+    buffer = None if scores.kept is None else scores.buffer()
+    ends, pending = [stop for _, stop in scores.tiles()], []
     for start, stop, logits in scores.walk():
-        shape, blocks = (batch, retrieved, -1), slice(start // size, stop // size)
-        in_blocks = logits.unflatten(2, (-1, size)).flatten(0, 2)
+        blocks = logits.unflatten(2, (-1, size)).flatten(0, 2)
         # What is not kept may be overwritten.
-        scratch = in_blocks if buffer is None else buffer[: logits.numel()].view_as(in_blocks)
-        tile_maximum, tile_total = reduce(in_blocks, scratch)
-        maximum[:, :, blocks], total[:, :, blocks] = tile_maximum.view(shape), tile_total.view(shape)
+        scratch = blocks if buffer is None else buffer[: logits.numel()].view_as(blocks)
+        pending.append((start // size, *reduce(blocks, scratch)))
+        # A few tiles at once: every row of the summary is on another page of memory.
+        if len(pending) == TILES_AT_ONCE or stop == ends[-1]:
+            there = slice(pending[0][0], stop // size)
+            maximum[:, :, there] = torch.cat([part.view(batch, retrieved, -1) for _, part, _ in pending], dim=2)
+            total[:, :, there] = torch.cat([part.view(batch, retrieved, -1) for _, _, part in pending], dim=2)
+            pending = []
     _mend_cut_blocks(scores, maximum, total)
     return BlockSummary(maximum, total)
 
@@ -207,21 +219,19 @@ def _mend_cut_blocks(
     maximum: Float[Tensor, "batch retrieved blocks"],
     total: Float[Tensor, "batch retrieved blocks"],
 ) -> None:
-    """Blocks outside an interval count for nothing; the two that its ends cut are computed again, masked."""
-    size, last = scores.keys.block, scores.num_blocks - 1
+    """Blocks outside an interval count for nothing; those that its ends cut are computed again, masked."""
+    size = scores.keys.block
     first_block = torch.arange(scores.num_blocks, device=maximum.device) * size
     start, stop = scores.visible.start.unsqueeze(1), scores.visible.stop.unsqueeze(1)
     outside = (first_block + size <= start) | (first_block >= stop) | (stop <= start)
     maximum.masked_fill_(outside.unsqueeze(1), -torch.inf)
     total.masked_fill_(outside.unsqueeze(1), 0.0)
-    if scores.keys.num_items == 0:
-        return
-    ends = torch.cat([start // size, (stop - 1).clamp(min=0) // size], dim=1).clamp(max=last)
-    for rows in row_slices(ends.shape[0], 8 * size * (scores.keys.width + scores.queries.shape[1])):
-        end_maximum, end_total = reduce_blocks(scores.block_logits(rows, 0, ends[rows]).transpose(1, 2))
-        index = ends[rows].unsqueeze(1).expand(-1, end_maximum.shape[1], -1)
-        maximum[rows].scatter_(2, index, end_maximum)
-        total[rows].scatter_(2, index, end_total)
+    ends = torch.cat([start, stop], dim=1)
+    row, end = ((ends % size != 0) & (start < stop)).nonzero(as_tuple=True)
+    block = ends[row, end] // size
+    for part in row_slices(row.shape[0], 4 * size * (scores.keys.width + 4 * scores.queries.shape[1])):
+        logits = scores.block_logits(row[part], 0, block[part].unsqueeze(1)).squeeze(1)
+        maximum[row[part], :, block[part]], total[row[part], :, block[part]] = reduce_blocks(logits)
 
 
 def row_slices(rows: int, bytes_per_row: int, budget: int = 32 << 20) -> list[slice]:

@@ -21,12 +21,12 @@ def _seeded() -> None:
 
 def test_mlp_has_a_relu_between_layers_and_none_at_the_end() -> None:
     layers = mlp([5, 7, 3, 2])
-    assert [type(layer) for layer in layers] == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
+    assert [type(layer) for layer in layers] == [RowLinear, nn.ReLU, RowLinear, nn.ReLU, RowLinear]
     assert layers(normal(4, 5)).shape == (4, 2)
 
 
 def test_mlp_of_two_widths_is_one_linear_layer() -> None:
-    assert [type(layer) for layer in mlp([5, 2])] == [nn.Linear]
+    assert [type(layer) for layer in mlp([5, 2])] == [RowLinear]
 
 
 @pytest.mark.parametrize("lead", [(), (3,), (2, 0, 5)])

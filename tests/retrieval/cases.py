@@ -89,7 +89,7 @@ CASES = [
     Case("shared", 507, torch.float16),
     Case("shared", 507, torch.bfloat16, recency=True),
     Case("shared", 507, torch.float16, recency=True, keep=True),
-    Case("shared", 1024),
+    Case("shared", 700),
     Case("own", 123, torch.bfloat16),
     Case("own", 255, recency=True),
     Case("own", 257),

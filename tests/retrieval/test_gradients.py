@@ -53,13 +53,11 @@ def check(problem: Problem, ours: Callable[[Tensor], Tensor], dense: Callable[[T
     assert error <= plain_error + 4e-7 * problem.scale * 3.0 + rounding * gradients[0].abs().max()
 
 
-@pytest.fixture(params=["one block a tile", "one tile"])
-def _tile_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "one block a tile":
-        monkeypatch.setattr(scoring, "TILE_BYTES", 1)
+@pytest.fixture(autouse=True)
+def _one_block_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "TILE_BYTES", 1)
 
 
-@pytest.mark.usefixtures("_tile_bytes")
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_log_probabilities(case: Case, temperature: float) -> None:
@@ -96,6 +94,21 @@ def test_centred_chains_need_no_normaliser_in_the_first_slot(case: Case, tempera
     )
 
 
+@pytest.mark.parametrize("tile_bytes", [1, 1 << 22])
+def test_a_history_that_all_inputs_see_to_the_end_of_its_last_block(
+    tile_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "TILE_BYTES", tile_bytes)
+    visible = Visible(torch.zeros(4, dtype=torch.int64), torch.full((4,), 768))
+    problem = Problem(torch.randn(4, RETRIEVED, 5), SharedKeys(torch.randn(768, 5)), visible, 0.5, 0)
+    positions = retrieved(problem, problem.queries).sampled().positions
+    check(
+        problem,
+        lambda queries: retrieved(problem, queries).sampled().log_p,
+        lambda logits: torch.stack([dense_log_p(logits, chain) for chain in positions.unbind(1)], dim=1),
+    )
+
+
 def test_centred_chains_of_one_slot_need_no_pass_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     queries = torch.randn(3, 1, 4, requires_grad=True)
     visible = Visible(torch.zeros(3, dtype=torch.int64), torch.full((3,), 300))
@@ -109,7 +122,6 @@ def test_centred_chains_of_one_slot_need_no_pass_at_all(monkeypatch: pytest.Monk
     torch.testing.assert_close(queries.grad[:, 0], (picked[:, 0] - picked[:, 1]) * found.scores.scale)
 
 
-@pytest.mark.usefixtures("_tile_bytes")
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_entropy(case: Case, temperature: float) -> None:

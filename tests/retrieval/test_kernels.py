@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from recollect.retrieval import kernels
-from recollect.retrieval.kernels import can_compile, compiled_reduction, exponentials_, reduce_blocks
+from recollect.retrieval.kernels import can_compile, exponentials, exponentials_, reduce_blocks, reduction
 
 
 @pytest.mark.parametrize("scratch", ["none", "other", "itself"])
@@ -36,28 +36,36 @@ def test_exponentials_overwrite_and_sum() -> None:
     assert mass[0, 0] == 0
 
 
-def test_the_reduction_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_pass_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = []
+    caches = (kernels._compiled_reduction, kernels._compiled_exponentials)
     monkeypatch.setattr(kernels.torch, "compile", lambda function, dynamic: compiled.append(function) or function)
-    compiled_reduction.cache_clear()
-    logits = 30 * torch.randn(5, 256)
+    for cache in caches:
+        cache.cache_clear()
+    logits, shift = 30 * torch.randn(5, 256), 30 * torch.randn(5)
     for _ in range(2):
-        maximum, total = compiled_reduction()(logits, None)
-    compiled_reduction.cache_clear()
-    assert len(compiled) == 1
-    torch.testing.assert_close((maximum, total), reduce_blocks(logits))
+        torch.testing.assert_close(reduction(True)(logits, None), reduce_blocks(logits))
+        fused, plain = logits.clone(), logits.clone()
+        torch.testing.assert_close(exponentials(True)(fused, shift), exponentials_(plain, shift))
+        torch.testing.assert_close(fused, plain)
+    for cache in caches:
+        cache.cache_clear()
+    assert len(compiled) == 2
 
 
 @pytest.mark.skipif(not can_compile(), reason="no C++ compiler, so nothing is ever compiled")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in the compiler
-def test_compiled_and_eager_reductions_agree() -> None:
+def test_compiled_and_eager_passes_agree() -> None:
     for shape in [(60, 256), (7, 256), (1, 1)]:
-        logits = 30 * torch.randn(shape)
+        logits, shift = 30 * torch.randn(shape), 30 * torch.randn(shape[0])
         logits[0, 0] = -torch.inf
-        expected, expected_total = reduce_blocks(logits)
-        maximum, total = compiled_reduction()(logits, None)
+        expected, expected_total = reduction(False)(logits, None)
+        maximum, total = reduction(True)(logits, None)
         assert torch.equal(maximum, expected)
         torch.testing.assert_close(total, expected_total)
+        fused, plain = logits.clone(), logits.clone()
+        torch.testing.assert_close(exponentials(True)(fused, shift), exponentials(False)(plain, shift))
+        torch.testing.assert_close(fused, plain)
 
 
 def test_without_a_compiler_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from recollect.errors import CheckpointError, SettingError
 from recollect.training.batches import Batch
 from recollect.training.loop import Progress, Run, initial_groups, moment_at, step_generator, train
 from recollect.training.step import Moment, Objective, StepResult
-from tests.tiny import make_objective, make_rows, seeded
+from tests.tiny import CLASSES, make_objective, make_rows, seeded
 
 SOURCE = replace(make_rows(), first=20, last=50)
 VALIDATION = replace(make_rows(), first=50, last=60)
@@ -34,8 +34,20 @@ ALL_SCHEDULES = TrainSettings(learning_rate=0.02, last_temperature=0.1, entropy_
 IMPATIENT = TrainSettings(learning_rate=0.3, patience=1)
 
 
+class Worsening(Objective):
+    """An objective whose validation loss only grows: the further its weights go, the worse."""
+
+    def validate(self, batch: Batch, generator: torch.Generator, *, rehearsed: bool) -> Tensor:
+        return torch.stack([p.detach().square().mean() for p in self.parameters()]).sum()
+
+
+def make_for(settings: TrainSettings, seed: int = 0) -> Objective:
+    objective = make_objective(STEP, seed=seed)
+    return Worsening(objective.system, STEP, CLASSES, ages=True) if settings is IMPATIENT else objective
+
+
 def run_once(settings: TrainSettings, run: Run, validation: bool = True) -> tuple[Objective, Progress]:
-    objective = make_objective(STEP)
+    objective = make_for(settings)
     progress = train(objective, SOURCE, VALIDATION if validation else None, settings, run)
     return objective, progress
 
@@ -90,7 +102,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_bits(whole: Whole,
     run = replace(RUN, checkpoints=tmp_path)
     run_once(whole[0], replace(run, stop_after=stop))
     # A new process has new weights, which the checkpoint must replace.
-    objective = make_objective(STEP, seed=99)
+    objective = make_for(whole[0], seed=99)
     progress = train(objective, SOURCE, VALIDATION, whole[0], run)
     assert_same_end(whole, objective, progress, tmp_path)
 
@@ -301,7 +313,7 @@ class Watching(Objective):
 
 
 def test_temperature_and_bonus_follow_their_schedules() -> None:
-    objective = Watching(make_objective(STEP).system, STEP, 3, ages=True)
+    objective = Watching(make_objective(STEP).system, STEP, CLASSES, ages=True)
     objective.moments = []
     train(objective, SOURCE, None, ALL_SCHEDULES, RUN)
     assert objective.moments == [moment_at(ALL_SCHEDULES, step, RUN.steps) for step in range(RUN.steps)]

@@ -87,3 +87,11 @@ def test_training_moves_the_bar() -> None:
         run = Run(3, 4, bar=display.bar("training", 3))
         train(make_objective(), source, None, TrainSettings(), run)
     assert "3/3" in shown(out)
+
+
+def test_a_line_can_be_said_above_the_bars() -> None:
+    out = console()
+    with Display(out) as display:
+        display.bar("running", 3)
+        display.say("solved at step 2")
+    assert "solved at step 2" in shown(out).splitlines()

@@ -1,0 +1,61 @@
+"""A result is complete or refused, and never overwritten unasked."""
+
+import json
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from recollect.errors import OutputExistsError
+from recollect.reproduction.output import claim, finish, save_figure, summary
+
+
+def test_a_new_directory_is_made_with_its_parents(tmp_path: Path) -> None:
+    claim(tmp_path / "runs" / "a", force=False)
+    assert (tmp_path / "runs" / "a").is_dir()
+
+
+def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
+    claim(tmp_path, force=False)
+
+
+def test_what_is_there_is_not_overwritten_unasked(tmp_path: Path) -> None:
+    finish(tmp_path, {"value": 1})
+    with pytest.raises(OutputExistsError, match="already holds a result: add --force to replace it, or choose another"):
+        claim(tmp_path, force=False)
+    assert (tmp_path / "DONE").exists()
+
+
+def test_with_force_the_old_result_no_longer_counts_as_done(tmp_path: Path) -> None:
+    finish(tmp_path, {"value": 1})
+    claim(tmp_path, force=True)
+    assert not (tmp_path / "DONE").exists()
+    finish(tmp_path, {"value": 2})
+    assert json.loads((tmp_path / "report.json").read_text()) == {"value": 2}
+
+
+def test_a_report_is_written_then_done(tmp_path: Path) -> None:
+    path = finish(tmp_path, {"value": [1.5, None]})
+    assert path == tmp_path / "report.json"
+    assert json.loads(path.read_text()) == {"value": [1.5, None]}
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["DONE", "report.json"]
+
+
+def test_a_report_that_cannot_be_written_is_not_done(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        finish(tmp_path, {"value": object()})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mean_over_seeds_has_its_deviation_and_its_values() -> None:
+    assert summary([0.5]) == {"mean": 0.5, "std": 0.0, "seeds": [0.5]}
+    found = summary([1.0, 2.0, 3.0])
+    assert found == {"mean": 2.0, "std": 1.0, "seeds": [1.0, 2.0, 3.0]}
+
+
+def test_figures_are_png_and_svg(tmp_path: Path) -> None:
+    figure = Figure()
+    figure.subplots().plot([1, 2], [3, 4])
+    save_figure(figure, tmp_path, "curve")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "curve.svg").read_text()
