@@ -42,7 +42,7 @@ def test_each_pass_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels.torch, "compile", lambda function, dynamic: compiled.append(function) or function)
     for cache in caches:
         cache.cache_clear()
-    logits, shift = 30 * torch.randn(5, 256), 30 * torch.randn(5)
+    logits, shift = 30 * torch.randn(5, 256), torch.full((5,), 90.0)
     for _ in range(2):
         torch.testing.assert_close(reduction(True)(logits, None), reduce_blocks(logits))
         fused, plain = logits.clone(), logits.clone()
@@ -57,7 +57,7 @@ def test_each_pass_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in the compiler
 def test_compiled_and_eager_passes_agree() -> None:
     for shape in [(60, 256), (7, 256), (1, 1)]:
-        logits, shift = 30 * torch.randn(shape), 30 * torch.randn(shape[0])
+        logits, shift = 30 * torch.randn(shape), torch.full(shape[:1], 90.0)
         logits[0, 0] = -torch.inf
         expected, expected_total = reduction(False)(logits, None)
         maximum, total = reduction(True)(logits, None)
