@@ -72,7 +72,7 @@ def build_system(
             width, latents, heads, blocks, item_specs, num_classes, label_classes, num_retrieved, ages
         )
     else:
-        generator = MetricQueryGenerator(state_width, num_retrieved, key_dim) if retrieves else None
+        generator = MetricQueryGenerator(state_width, 2 * width, num_retrieved, key_dim) if retrieves else None
         classifier = PrecedentClassifier(
             input_specs,
             item_specs,

@@ -88,20 +88,23 @@ class RecencyQuery(nn.Module):
 
 
 class MetricQueryGenerator(nn.Module):
-    """Queries as a linear image of the input, of a length that is learned by itself: a learned similarity.
+    """Queries of a learned length from an odd function of the input: linear, plus a tanh layer that starts at zero.
 
     Two things keep exploration from collapsing on wrong items before the classifier has learned what a right one is.
-    There is no bias and no positive layer in between: on standardised inputs the noise of the score function then has
-    no component that moves the queries of all inputs alike. And every query is scaled to a fixed length times a learned
-    factor, so that a random walk of the weights turns queries but doesn't sharpen the softmax.
+    An odd function (no bias, no layer of positive outputs) of standardised inputs has no part that is common to them,
+    so that the noise of the score function can't move all queries alike. And every query is scaled to a fixed length
+    times a learned factor, so that a random walk of the weights turns queries but doesn't sharpen the softmax.
     """
 
-    def __init__(self, input_width: int, num_retrieved: int, key_dim: int) -> None:
+    def __init__(self, input_width: int, hidden_width: int, num_retrieved: int, key_dim: int) -> None:
         super().__init__()
         self.shape = (num_retrieved, key_dim)
         self.linear = RowLinear(input_width, num_retrieved * key_dim, bias=False)
+        self.hidden = RowLinear(input_width, hidden_width, bias=False)
+        self.bend = RowLinear(hidden_width, num_retrieved * key_dim, bias=False)
+        nn.init.zeros_(self.bend.weight)
         self.log_scale = nn.Parameter(torch.zeros(num_retrieved, 1))
 
     def forward(self, state: Float[Tensor, "batch feature_dim"]) -> Float[Tensor, "batch retrieved key_dim"]:
-        raw: Tensor = self.linear(state).unflatten(1, self.shape)
-        return F.rms_norm(raw, self.shape[1:]) * self.log_scale.exp()
+        raw: Tensor = self.linear(state) + self.bend(self.hidden(state).tanh())
+        return F.rms_norm(raw.unflatten(1, self.shape), self.shape[1:]) * self.log_scale.exp()

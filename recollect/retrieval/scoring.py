@@ -161,7 +161,7 @@ def score(
     scale = float(1.0 / (temperature * keys.width**0.5))
     if compiled is None:
         compiled = queries.shape[0] * queries.shape[1] * keys.num_items >= COMPILE_FROM and can_compile()
-    scores = Scores(queries.detach().float(), keys, visible, scale, compiled)
+    scores = Scores(queries.detach().float().contiguous(), keys, visible, scale, compiled)
     padded = scores.num_blocks * keys.block
     size = 4 * queries.shape[0] * queries.shape[1] * padded
     if not (isinstance(keys, OwnKeys) or size <= keep_bytes):

@@ -26,6 +26,10 @@ def test_gradients_reach_every_parameter(
     objective = make_objective(
         StepSettings(samples=3), architecture, retrieve=retrieve, ages=ages, similarity=similarity
     )
+    # What starts at zero hides what stands behind it, until the first step.
+    with torch.no_grad():
+        for parameter in objective.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=seeded(1))
     differentiate(objective)
     assert without_gradient(objective) == []
 

@@ -98,36 +98,42 @@ def test_recency_must_start_positive(initial: float) -> None:
 
 @pytest.mark.parametrize("size", [0.1, 1.0, 100.0])
 def test_metric_queries_have_a_fixed_length_whatever_the_size_of_the_input(size: float) -> None:
-    lengths = MetricQueryGenerator(4, num_retrieved=2, key_dim=9)(size * normal(6, 4)).norm(dim=-1)
+    lengths = MetricQueryGenerator(4, 5, num_retrieved=2, key_dim=9)(size * normal(6, 4)).norm(dim=-1)
     torch.testing.assert_close(lengths, torch.full((6, 2), 3.0), rtol=1e-4, atol=0.0)
 
 
 def test_each_slot_learns_its_own_length() -> None:
-    generator = MetricQueryGenerator(4, num_retrieved=2, key_dim=9)
+    generator = MetricQueryGenerator(4, 5, num_retrieved=2, key_dim=9)
     with torch.no_grad():
         generator.log_scale[1] = torch.tensor(2.0).log()
     lengths = generator(normal(6, 4)).norm(dim=-1)
     torch.testing.assert_close(lengths, torch.tensor([3.0, 6.0]).expand(6, 2), rtol=1e-4, atol=0.0)
 
 
-def test_metric_queries_are_a_linear_image_scaled_to_their_length() -> None:
-    generator = MetricQueryGenerator(4, num_retrieved=2, key_dim=3)
+def test_metric_queries_start_as_a_linear_image_scaled_to_their_length() -> None:
+    generator = MetricQueryGenerator(4, 5, num_retrieved=2, key_dim=3)
     state = normal(6, 4)
     plain = generator.linear(state).view(6, 2, 3)
     expected = plain / plain.square().mean(-1, keepdim=True).sqrt()
     torch.testing.assert_close(generator(state), expected, rtol=1e-4, atol=1e-4)
-    # No bias: opposite inputs ask opposite questions.
+
+
+def test_metric_queries_are_odd_so_that_inputs_share_no_common_part() -> None:
+    generator = MetricQueryGenerator(4, 5, num_retrieved=2, key_dim=3)
+    torch.nn.init.normal_(generator.bend.weight, generator=torch.Generator().manual_seed(0))
+    state = normal(6, 4)
     torch.testing.assert_close(generator(-state), -generator(state))
 
 
 def test_metric_queries_reach_every_parameter() -> None:
-    generator = MetricQueryGenerator(4, num_retrieved=2, key_dim=3)
+    generator = MetricQueryGenerator(4, 5, num_retrieved=2, key_dim=3)
+    torch.nn.init.normal_(generator.bend.weight, generator=torch.Generator().manual_seed(0))
     (generator(normal(6, 4)) * normal(6, 2, 3, seed=1)).sum().backward()
     assert parameters_without_gradient(generator) == []
 
 
 def test_an_input_of_zeros_gives_finite_queries_and_gradients() -> None:
-    generator = MetricQueryGenerator(4, num_retrieved=2, key_dim=3)
+    generator = MetricQueryGenerator(4, 5, num_retrieved=2, key_dim=3)
     queries = generator(torch.zeros(2, 4))
     queries.sum().backward()
     assert queries.isfinite().all()

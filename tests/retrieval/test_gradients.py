@@ -165,6 +165,19 @@ def test_an_input_that_sees_nothing_has_zero_gradients_beside_one_that_does() ->
     assert bool((queries.grad[1] != 0).any())
 
 
+def test_queries_may_be_laid_out_in_any_order() -> None:
+    plain = torch.randn(4, RETRIEVED, 5)
+    visible = Visible(torch.zeros(4, dtype=torch.int64), torch.full((4,), 30))
+    gradients = []
+    for queries in (plain.clone(), plain.transpose(0, 1).contiguous().transpose(0, 1)):
+        queries.requires_grad_()
+        found = retrieve(queries, SharedKeys(torch.ones(30, 5).cumsum(0)), visible, temperature=1.0)
+        (found.greedy().log_p.sum() + entropy(queries, found.scores).sum()).backward()
+        assert queries.grad is not None
+        gradients.append(queries.grad)
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
 def test_gradients_of_half_precision_queries_come_back_in_their_own_precision() -> None:
     queries = torch.randn(2, RETRIEVED, 4).bfloat16().requires_grad_()
     visible = Visible(torch.tensor([0, 0]), torch.tensor([30, 20]))
