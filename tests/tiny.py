@@ -106,6 +106,14 @@ def make_objective(
     return Objective(system, settings, classes, retrieve_labels_only=retrieve == "labels", ages=ages)
 
 
+def nudged(objective: Objective) -> Objective:
+    """The objective a little way from its start: what begins at zero hides the parameters behind it."""
+    with torch.no_grad():
+        for parameter in objective.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=seeded(1))
+    return objective
+
+
 def without_gradient(objective: Objective) -> list[str]:
     """Names of the parameters that a backward pass left untouched."""
     return [
