@@ -4,6 +4,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 PANELS = (
     ("loss", "classification loss"),
@@ -32,6 +33,8 @@ def draw_panels(curves: list[dict[str, Any]]) -> Figure:
                 first = curve["seed"] == curves[0]["seed"]
                 axis.plot(steps, values, color=colour, label=name if first else None, lw=1.2)
             axis.set(title=f"{recipe}: {title}", xlabel="step", xscale="log")
+            axis.xaxis.set_major_formatter(ScalarFormatter())
+            axis.xaxis.set_minor_formatter(NullFormatter())
             axis.grid(alpha=0.3)
         axes[row][0].legend(fontsize=7)
     figure.tight_layout()

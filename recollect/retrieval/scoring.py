@@ -23,7 +23,7 @@ TILES_AT_ONCE = 16
 """Tiles whose summaries are stored together."""
 
 COMPILE_FROM = 1 << 28
-"""Scores per pass from which compiling (some ten seconds, once, for a few per cent) pays in the long run."""
+"""Scores per pass from which compiling (some ten seconds, once) pays on an accelerator."""
 
 
 @dataclass(frozen=True)
@@ -155,12 +155,13 @@ def score(
     """Scores at a temperature; logits are kept if the histories are per input or they take at most `keep_bytes`.
 
     A kept product and a recomputed one may differ in the last bits, so what must not depend on the size of the
-    history (prediction) leaves `keep_bytes` at 0. So may a compiled sum: where `compiled` is None, large passes are
-    compiled if there is a compiler.
+    history (prediction) leaves `keep_bytes` at 0. So may a compiled sum; where `compiled` is None, only large passes
+    on an accelerator are compiled.
     """
     scale = float(1.0 / (temperature * keys.width**0.5))
     if compiled is None:
-        compiled = queries.shape[0] * queries.shape[1] * keys.num_items >= COMPILE_FROM and can_compile()
+        large = queries.shape[0] * queries.shape[1] * keys.num_items >= COMPILE_FROM
+        compiled = large and queries.device.type != "cpu" and can_compile(queries.device.type)
     scores = Scores(queries.detach().float().contiguous(), keys, visible, scale, compiled)
     padded = scores.num_blocks * keys.block
     size = 4 * queries.shape[0] * queries.shape[1] * padded

@@ -53,7 +53,7 @@ def test_each_pass_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(compiled) == 2
 
 
-@pytest.mark.skipif(not can_compile(), reason="no C++ compiler, so nothing is ever compiled")
+@pytest.mark.skipif(not can_compile("cpu"), reason="no C++ compiler, so nothing is ever compiled")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in the compiler
 def test_compiled_and_eager_passes_agree() -> None:
     for shape in [(60, 256), (7, 256), (1, 1)]:
@@ -68,8 +68,15 @@ def test_compiled_and_eager_passes_agree() -> None:
         torch.testing.assert_close(fused, plain)
 
 
-def test_without_a_compiler_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels.shutil, "which", lambda name: None)
+@pytest.mark.parametrize(
+    ("compiler", "triton", "cpu", "cuda"),
+    [(True, True, True, True), (True, False, True, False), (False, True, False, False)],
+)
+def test_compiling_needs_a_compiler_and_triton_for_an_accelerator(
+    compiler: bool, triton: bool, cpu: bool, cuda: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels.shutil, "which", lambda name: name if compiler else None)
+    monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: name if triton else None)
     can_compile.cache_clear()
-    assert not can_compile()
+    assert (can_compile("cpu"), can_compile("cuda")) == (cpu, cuda)
     can_compile.cache_clear()

@@ -101,15 +101,18 @@ def test_some_of_the_slots() -> None:
         torch.testing.assert_close(part.log_sum_exp, whole.log_sum_exp[:, 1:])
 
 
-def test_large_passes_are_compiled_where_a_compiler_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = Case("shared", 257).build()
-    assert not problem.scores().compiled
+def test_only_large_passes_on_an_accelerator_are_compiled_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, visible = SharedKeys(torch.zeros(300, 4, device="meta")), Visible(torch.tensor([0]), torch.tensor([300]))
+    queries = torch.zeros(1, 2, 4, device="meta")  # stands for an accelerator: not a CPU
+    monkeypatch.setattr(scoring, "can_compile", lambda device: device == "meta")
+    assert not score(queries, keys, visible, temperature=1.0).compiled
     monkeypatch.setattr(scoring, "COMPILE_FROM", 1)
-    assert problem.scores().compiled == can_compile()
-    assert not score(problem.queries, problem.keys, problem.visible, temperature=1.0, compiled=False).compiled
+    assert score(queries, keys, visible, temperature=1.0).compiled
+    assert not score(queries, keys, visible, temperature=1.0, compiled=False).compiled
+    assert not Case("shared", 257).build().scores().compiled
 
 
-@pytest.mark.skipif(not can_compile(), reason="no C++ compiler, so nothing is ever compiled")
+@pytest.mark.skipif(not can_compile("cpu"), reason="no C++ compiler, so nothing is ever compiled")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in the compiler
 def test_compiled_and_eager_summaries_agree() -> None:
     for case in CASES:
