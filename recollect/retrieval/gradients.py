@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from recollect.records import Visible
+from recollect.retrieval.kernels import LN_2
 from recollect.retrieval.keys import Keys
 from recollect.retrieval.leftover import leftover, untouched
 from recollect.retrieval.scoring import Scores, score, summarise
@@ -102,13 +103,13 @@ class _LogProbability(torch.autograd.Function):
 
 
 def _visible_normaliser(scores: Scores) -> tuple[Float[Tensor, "batch retrieved"], Float[Tensor, "batch retrieved"]]:
-    """Log-sum-exp of each slot's logits over all visible items, as its two parts: the peak and the log of the sum of
-    exp(logit - peak). The peak is +inf where nothing is visible, so that all probabilities are zero there."""
+    """The base-2 logarithm of the sum of 2 ** logit over all visible items, in two parts: the peak, and the logarithm
+    of the sum of 2 ** (logit - peak). The peak is +inf where nothing is visible: all probabilities are 0 there."""
     summary = summarise(scores)
     peak = summary.maximum.amax(-1)
-    sums = (summary.maximum - peak.unsqueeze(-1)).exp() * summary.total
+    sums = (summary.maximum - peak.unsqueeze(-1)).exp2() * summary.total
     empty = peak == -torch.inf
-    return peak.masked_fill(empty, torch.inf), sums.sum(-1).log().masked_fill(empty, 0.0)
+    return peak.masked_fill(empty, torch.inf), sums.sum(-1).log2().masked_fill(empty, 0.0)
 
 
 class _LogNormaliser(torch.autograd.Function):
@@ -118,7 +119,7 @@ class _LogNormaliser(torch.autograd.Function):
     def forward(ctx: Any, queries: Tensor, scores: Scores) -> Tensor:
         peak, log_total = _visible_normaliser(scores)
         ctx.scores, ctx.normaliser = scores, peak + log_total
-        result: Tensor = ctx.normaliser.masked_fill(peak == torch.inf, 0.0)
+        result: Tensor = (ctx.normaliser * LN_2).masked_fill(peak == torch.inf, 0.0)
         return result
 
     @staticmethod
@@ -162,7 +163,8 @@ def _log_probability_tiles(
     scores: Scores, peak: Float[Tensor, "batch retrieved"], log_total: Float[Tensor, "batch retrieved"]
 ) -> Iterator[tuple[int, int, Float[Tensor, "batch retrieved items"]]]:
     for start, stop, logits in scores.walk_masked():
-        yield start, stop, logits.sub_(peak.unsqueeze(-1)).sub_(log_total.unsqueeze(-1))
+        # The peak first: large logits would not leave a float32 room for the small logarithm.
+        yield start, stop, logits.sub_(peak.unsqueeze(-1)).sub_(log_total.unsqueeze(-1)).mul_(LN_2)
 
 
 def entropy(queries: Float[Tensor, "batch retrieved key_dim"], scores: Scores) -> Float[Tensor, "batch retrieved"]:

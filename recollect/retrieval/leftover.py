@@ -21,7 +21,7 @@ from recollect.retrieval.selection import Chains
 class Leftover:
     """Weights, in proportion to probabilities, of what was selectable at the slots of `scores`.
 
-    An item that no chain took has weight exp(logit - shift), from `walk`, times the chain's `share`. An item of
+    An item that no chain took has weight 2 ** (logit - shift), from `walk`, times the chain's `share`. An item of
     `picks` that others took has the weight `returned`.
     """
 
@@ -74,15 +74,15 @@ def leftover(scores: Scores, chains: Chains, slots: slice) -> Leftover:
     taken_at = slot[:-1].repeat_interleave(num_chains)
     before = (picks >= 0).unsqueeze(1) & (taken_at < slot[slots, None])  # [batch, retrieved, picks]
     shared = scores.slots(slots)
-    normaliser, filled = chains.log_normaliser[:, :, slots], chains.filled[:, :, slots]
+    normaliser, filled = chains.normaliser[:, :, slots], chains.filled[:, :, slots]
     # No weight of `walk` exceeds 1 and none vanishes that matters to a chain: the smallest normaliser is the shift.
     # With an infinite one, an empty slot has no weights at all.
     shift = normaliser.masked_fill(~filled, torch.inf).amin(1)
-    share = (shift.unsqueeze(1) - normaliser).exp().masked_fill(~filled, 0.0)
+    share = (shift.unsqueeze(1) - normaliser).exp2().masked_fill(~filled, 0.0)
     keys = scores.keys.at(picks.clamp(min=0)).masked_fill((picks < 0).unsqueeze(-1), 0.0)
-    logits = (shared.queries @ keys.transpose(1, 2)) * scores.scale
+    logits = shared.scaled @ keys.transpose(1, 2)
     others = before.unsqueeze(1) & _taken_by_others(chains.positions, picks, slot[slots])
-    returned = (logits.unsqueeze(1) - normaliser.unsqueeze(-1)).exp().masked_fill(~others, 0.0)
+    returned = (logits.unsqueeze(1) - normaliser.unsqueeze(-1)).exp2().masked_fill(~others, 0.0)
     gone = picks.unsqueeze(1).masked_fill(~before, -1)
     return Leftover(shared, shift, gone, share, picks.clamp(min=0), keys, returned)
 
@@ -101,13 +101,13 @@ def _taken_by_others(
     return (taken_at.unsqueeze(2) >= slots.view(-1, 1)) & ~repeated[:, None, None, :]
 
 
-def untouched(scores: Scores, log_normaliser: Float[Tensor, "batch retrieved"]) -> Leftover:
-    """The distributions before anything is taken, as one chain; `log_normaliser` is +inf where nothing is visible."""
+def untouched(scores: Scores, normaliser: Float[Tensor, "batch retrieved"]) -> Leftover:
+    """The distributions before anything is taken, as one chain; the normaliser is +inf where nothing is visible."""
     batch, retrieved, _ = scores.queries.shape
     none = torch.empty(batch, 0, dtype=torch.int64, device=scores.queries.device)
     return Leftover(
         scores,
-        log_normaliser,
+        normaliser,
         gone=none.unsqueeze(1).expand(-1, retrieved, -1),
         share=scores.queries.new_ones(batch, 1, retrieved),
         picks=none,

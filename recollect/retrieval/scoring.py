@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from recollect.records import Visible
-from recollect.retrieval.kernels import can_compile, reduce_blocks, reduction
+from recollect.retrieval.kernels import LN_2, can_compile, reduce_blocks, reduction
 from recollect.retrieval.keys import ROWS, Keys, OwnKeys, pad_rows
 from recollect.retrieval.keys import SharedKeys as SharedKeys
 
@@ -30,6 +30,9 @@ COMPILE_FROM = 1 << 28
 class Scores:
     """Retrieval logits `queries @ keys * scale`, never all at once unless they are `kept`.
 
+    Inside retrieval they are base 2, `queries @ keys * scale / ln(2)`: an item's weight is 2 ** logit. What leaves it,
+    log-probabilities, entropies and log-normalisers, is in nats.
+
     `kept` holds them, padded to whole blocks, where they are small (histories per input): then no block is
     multiplied twice. Where it is None, a block's logits are computed anew each time they are asked for.
     """
@@ -44,6 +47,11 @@ class Scores:
     @property
     def num_blocks(self) -> int:
         return max(1, -(-self.keys.num_items // self.keys.block))
+
+    @property
+    def scaled(self) -> Float[Tensor, "batch retrieved key_dim"]:
+        """Queries whose products with keys are the logits, base 2."""
+        return self.queries * (self.scale / LN_2)
 
     def tiles(self) -> list[tuple[int, int]]:
         """The stretches [start, stop) of whole blocks, each a tile, that some input may see."""
@@ -66,7 +74,7 @@ class Scores:
             for start, stop in self.tiles():
                 yield start, stop, self.kept[:, :, start:stop]
             return
-        scaled, buffer = self.queries * self.scale, self.buffer()
+        scaled, buffer = self.scaled, self.buffer()
         for start, stop in self.tiles():
             yield start, stop, self.keys.products(scaled, self.keys.tile(start, stop), buffer)
 
@@ -132,7 +140,7 @@ class Scores:
         else:
             inside = positions.clamp(max=self.keys.num_items - 1).flatten(1)
             keys = self.keys.at(inside).unflatten(1, positions.shape[1:])
-            queries = (self.queries[rows, first_slot:] * self.scale).unsqueeze(1)
+            queries = self.scaled[rows, first_slot:].unsqueeze(1)
             logits = (pad_rows(queries) @ keys.transpose(2, 3))[:, :, : queries.shape[2]]
         start, stop = self.visible.start[rows].view(-1, 1, 1), self.visible.stop[rows].view(-1, 1, 1)
         hidden = (positions < start) | (positions >= stop)
@@ -167,29 +175,26 @@ def score(
     size = 4 * queries.shape[0] * queries.shape[1] * padded
     if not (isinstance(keys, OwnKeys) or size <= keep_bytes):
         return scores
-    return replace(scores, kept=keys.products(scores.queries * scale, keys.tile(0, padded)))
+    return replace(scores, kept=keys.products(scores.scaled, keys.tile(0, padded)))
 
 
 @dataclass(frozen=True)
 class BlockSummary:
     """What one pass over the keys leaves behind, for every (input, query, block).
 
-    `total` is the sum of exp(logit - maximum), 0 in a block of which nothing is visible. Kept apart from the
+    `total` is the sum of 2 ** (logit - maximum), 0 in a block of which nothing is visible. Kept apart from the
     maximum: at temperature 0.001 a float32 has no room for both.
     """
 
     maximum: Float[Tensor, "batch retrieved blocks"]
     total: Float[Tensor, "batch retrieved blocks"]
 
-    @property
-    def log_sum_exp(self) -> Float[Tensor, "batch retrieved blocks"]:
-        return self.maximum + self.total.log()
-
 
 def summarise(scores: Scores) -> BlockSummary:
     """One pass over the keys. The naive equivalent is
 
-        logits.unflatten(2, (-1, block)).amax(-1), ....logsumexp(-1)
+        maximum = logits.unflatten(2, (-1, block)).amax(-1)
+        total = (logits.unflatten(2, (-1, block)) - maximum.unsqueeze(-1)).exp2().sum(-1)
 
     on logits masked to the visible interval. No mask is applied in the pass: at most two blocks per input are cut by
     its interval, and these are put right afterwards.

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from recollect.retrieval.kernels import reduce_blocks
+from recollect.retrieval.kernels import LN_2, reduce_blocks
 from recollect.retrieval.scoring import BlockSummary, Scores, block_positions, row_slices
 
 
@@ -18,13 +18,13 @@ from recollect.retrieval.scoring import BlockSummary, Scores, block_positions, r
 class Chains:
     """Positions chosen for every slot of every chain, -1 where nothing was left to choose.
 
-    `log_p` is the log-probability of each choice given the earlier ones, `log_normaliser` the log-sum-exp of the
-    logits over what was still selectable; both are 0 where the slot is empty.
+    `log_p` is the log-probability of each choice given the earlier ones. `normaliser` is the base-2 logarithm of the
+    sum of 2 ** logit over what was still selectable. Both are 0 where the slot is empty.
     """
 
     positions: Int[Tensor, "batch chains retrieved"]
     log_p: Float[Tensor, "batch chains retrieved"]
-    log_normaliser: Float[Tensor, "batch chains retrieved"]
+    normaliser: Float[Tensor, "batch chains retrieved"]
 
     @property
     def filled(self) -> Bool[Tensor, "batch chains retrieved"]:
@@ -57,12 +57,12 @@ def _choose(
     result = Chains(positions, log_p, torch.zeros_like(log_p))
     if scores.keys.num_items == 0:
         return result
-    # Per row the two working copies of the summary and one block of keys are made anew.
+    # Per row one slot of the summary, and one block of keys with its logits, are made anew.
     block_bytes = 4 * scores.keys.block * (scores.keys.width + 4 * retrieved)
-    for rows in row_slices(batch, chains * (16 * retrieved * scores.num_blocks + block_bytes)):
+    for rows in row_slices(batch, chains * (32 * scores.num_blocks + block_bytes)):
         chosen = _choose_rows(scores, summary, None if uniforms is None else uniforms[rows], rows, chains)
         result.positions[rows], result.log_p[rows] = chosen.positions, chosen.log_p
-        result.log_normaliser[rows] = chosen.log_normaliser
+        result.normaliser[rows] = chosen.normaliser
     return result
 
 
@@ -74,20 +74,26 @@ def _choose_rows(
     chains: int,
 ) -> Chains:
     retrieved, size = scores.queries.shape[1], scores.keys.block
-    # [batch, chains, retrieved, blocks]: every chain takes its own items out of its own copy.
-    maximum = summary.maximum[rows].unsqueeze(1).repeat(1, chains, 1, 1)
-    total = summary.total[rows].unsqueeze(1).repeat(1, chains, 1, 1)
-    taken = torch.full((maximum.shape[0], chains, retrieved), -1, device=maximum.device)
-    log_p = torch.zeros_like(taken, dtype=maximum.dtype)
+    batch = summary.maximum[rows].shape[0]
+    taken = torch.full((batch, chains, retrieved), -1, device=scores.queries.device)
+    log_p = torch.zeros_like(taken, dtype=torch.float32)
     normaliser = torch.zeros_like(log_p)
+    # For every slot so far the block it took an item from, and that block's maximum and total without it.
+    touched: list[tuple[Tensor, Tensor, Tensor]] = []
     # Where the only block is kept, it is looked at in every slot anyway and nothing need be updated for later ones.
     # (Not where it is recomputed: a history that grows into its second block would change the last bits.)
     one_block = scores.num_blocks == 1 and scores.kept is not None
     for slot in range(retrieved):
-        peak = maximum[:, :, slot].amax(-1)
-        running = _running_sum(maximum[:, :, slot], peak, total[:, :, slot])
+        # [batch, chains, blocks]: every chain takes its own items out of its own copy.
+        maximum = summary.maximum[rows, slot].unsqueeze(1).repeat(1, chains, 1)
+        total = summary.total[rows, slot].unsqueeze(1).repeat(1, chains, 1)
+        for block, block_maximum, block_total in touched:
+            maximum.scatter_(2, block.unsqueeze(2), block_maximum[:, :, slot - retrieved, None])
+            total.scatter_(2, block.unsqueeze(2), block_total[:, :, slot - retrieved, None])
+        peak = maximum.amax(-1)
+        running = _running_sum(maximum, peak, total)
         if uniforms is None:
-            block, within = _newest_maximum(maximum[:, :, slot]), None
+            block, within = _newest_maximum(maximum), None
         else:
             block, within = _invert(running, uniforms[:, :, slot])
         logits = scores.block_logits(rows, slot, block)[:, :, : 1 if one_block else None]
@@ -103,17 +109,14 @@ def _choose_rows(
             inside, _ = _invert(_running_sum(logits[:, :, 0], block_peak), within)
         empty = peak == -torch.inf
         picked = logits[:, :, 0].gather(2, inside.unsqueeze(-1)).squeeze(-1)
-        log_total = running[:, :, -1].log()
+        log_total = running[:, :, -1].log2()
         taken[:, :, slot] = here.gather(2, inside.unsqueeze(-1)).squeeze(-1).masked_fill(empty, -1)
         # Never picked - normaliser: large logits would not leave a float32 room for their difference.
-        log_p[:, :, slot] = ((picked - peak) - log_total).masked_fill(empty, 0.0)
+        log_p[:, :, slot] = (((picked - peak) - log_total) * LN_2).masked_fill(empty, 0.0)
         normaliser[:, :, slot] = (peak + log_total).masked_fill(empty, 0.0)
         if slot + 1 < retrieved and not one_block:
             later = _without(logits[:, :, 1:], here, taken[:, :, slot : slot + 1])
-            index = block[:, :, None, None].expand(-1, -1, later.shape[2], 1)
-            later_maximum, later_total = reduce_blocks(later)
-            maximum[:, :, slot + 1 :].scatter_(3, index, later_maximum.unsqueeze(-1))
-            total[:, :, slot + 1 :].scatter_(3, index, later_total.unsqueeze(-1))
+            touched.append((block, *reduce_blocks(later)))
     return Chains(taken, log_p, normaliser)
 
 
@@ -134,13 +137,13 @@ def _running_sum(
     peak: Float[Tensor, "batch chains"],
     times: Float[Tensor, "batch chains items"] | None = None,
 ) -> Float[Tensor, "batch chains items"]:
-    """Running sums of exp(log_weights - peak) * times, in double precision.
+    """Running sums of 2 ** (log_weights - peak) * times, in double precision.
 
     A running sum adds in order, so that zeros before and after change no bit: the normaliser of an input doesn't
     depend on how much history lies outside its interval.
     """
     shift = peak.masked_fill(peak == -torch.inf, 0.0)
-    weights = (log_weights - shift.unsqueeze(-1)).exp_()
+    weights = (log_weights - shift.unsqueeze(-1)).exp2_()
     return (weights if times is None else weights.mul_(times)).cumsum(-1, dtype=torch.float64)
 
 
@@ -162,5 +165,5 @@ def _invert(
 def _newest_maximum(values: Float[Tensor, "batch chains items"]) -> Int[Tensor, "batch chains"]:
     """Last index among the largest; `argmax` doesn't promise which of several it returns."""
     largest = values == values.amax(-1, keepdim=True)
-    index = torch.arange(values.shape[-1], device=values.device)
-    return torch.where(largest, index, -1).amax(-1)
+    index = torch.arange(values.shape[-1], dtype=torch.int32, device=values.device)
+    return torch.where(largest, index, -1).amax(-1).long()

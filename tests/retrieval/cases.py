@@ -61,7 +61,7 @@ class Problem:
         return score(self.queries, self.keys, self.visible, temperature=self.temperature, keep_bytes=self.keep_bytes)
 
     def logits(self, queries: Tensor | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
-        """The dense logits, differentiable in `queries`."""
+        """The dense logits, base e, differentiable in `queries`."""
         queries = self.queries if queries is None else queries
         return dense_logits(queries, dense_keys(self.keys), self.visible, self.scale, dtype)
 

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from recollect.records import Visible
 from recollect.retrieval import scoring
+from recollect.retrieval.kernels import LN_2
 from recollect.retrieval.keys import SharedKeys
 from recollect.retrieval.leftover import leftover, untouched
 from recollect.retrieval.scoring import score, summarise
@@ -15,7 +16,7 @@ from tests.retrieval.cases import CASES, Case, Problem
 
 
 def chains_of(problem: Problem, positions: Tensor) -> Chains:
-    """Chains that took the given positions, with the dense normalisers."""
+    """Chains that took the given positions, with the dense normalisers, base 2."""
     logits, slots = problem.logits(), []
     for slot in range(positions.shape[2]):
         by_chain = []
@@ -24,7 +25,7 @@ def chains_of(problem: Problem, positions: Tensor) -> Chains:
             left = logits[:, slot].masked_fill(log_probs == -torch.inf, -torch.inf)
             by_chain.append(left.logsumexp(1).masked_fill(positions[:, chain, slot] < 0, 0.0))
         slots.append(torch.stack(by_chain, dim=1))
-    normaliser = torch.stack(slots, dim=2).float()
+    normaliser = (torch.stack(slots, dim=2) / LN_2).float()
     return Chains(positions, torch.zeros_like(normaliser), normaliser)
 
 
@@ -75,7 +76,7 @@ def test_what_is_left_when_a_pick_held_all_the_mass() -> None:
 
 def test_before_anything_is_taken() -> None:
     problem = Case("shared", 300, recency=True).build()
-    normaliser = dense_log_normaliser(problem.logits()).float()
+    normaliser = (dense_log_normaliser(problem.logits()) / LN_2).float()
     nothing = problem.visible.stop <= problem.visible.start
     left = untouched(problem.scores(), normaliser.masked_fill(nothing.unsqueeze(1), torch.inf))
     expected = problem.logits().softmax(2).nan_to_num(0.0) @ dense_keys(problem.keys)
@@ -87,9 +88,10 @@ def test_garbage_out_of_sight_counts_for_nothing() -> None:
     keys[:10], keys[400:] = torch.nan, torch.inf
     visible = Visible(torch.tensor([10, 12]), torch.tensor([400, 12]))
     scores = score(queries, SharedKeys(keys), visible, temperature=1.0)
-    log_sum_exp = summarise(scores).log_sum_exp.logsumexp(2)
+    summary = summarise(scores)
+    normaliser = (summary.maximum.exp2() * summary.total).sum(2).log2()
     positions = torch.tensor([[[20, 30]], [[-1, -1]]])
-    chains = Chains(positions, torch.zeros(2, 1, 2), log_sum_exp.unsqueeze(1).masked_fill(positions < 0, 0.0))
+    chains = Chains(positions, torch.zeros(2, 1, 2), normaliser.unsqueeze(1).masked_fill(positions < 0, 0.0))
     found = leftover(scores, chains, slice(0, None)).expected_keys()
     seen = Visible(visible.start[:1] - 10, visible.stop[:1] - 10)
     logits = dense_logits(queries[:1], keys[10:400], seen, scores.scale)

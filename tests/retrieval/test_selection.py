@@ -8,6 +8,7 @@ from torch import Tensor
 
 from recollect.records import Visible
 from recollect.retrieval import scoring
+from recollect.retrieval.kernels import LN_2
 from recollect.retrieval.keys import OwnKeys, SharedKeys
 from recollect.retrieval.scoring import Scores, score, summarise
 from recollect.retrieval.selection import Chains, draw, greedy
@@ -86,14 +87,16 @@ def test_log_probabilities_are_the_dense_ones(case: Case, temperature: float) ->
 
 @pytest.mark.parametrize("keep_bytes", [0, 1 << 30], ids=["recomputed", "kept"])
 def test_large_logits_leave_room_for_their_differences(keep_bytes: int) -> None:
-    """At a logit of 65,536 a float32 normaliser is exact to 1/256 only; the log-probability must not be."""
+    """At a logit of 65,536 a float32 normaliser is exact to 1/256 only; the log-probability is to be better."""
     keys = torch.zeros(600, 1)
     keys[[10, 20, 400]] = torch.tensor([[65536.0], [65535.0], [65534.0]])
     visible = Visible(torch.tensor([0]), torch.tensor([600]))
-    scores = score(torch.ones(1, 3, 1), SharedKeys(keys), visible, temperature=1.0, keep_bytes=keep_bytes)
+    queries = torch.full((1, 3, 1), LN_2)  # so that base-2 logits are whole numbers
+    scores = score(queries, SharedKeys(keys), visible, temperature=1.0, keep_bytes=keep_bytes)
+    torch.testing.assert_close(scores.scaled, torch.ones(1, 3, 1), rtol=0, atol=0)
     chain = best(scores)
     assert chain.positions.tolist() == [[[10, 20, 400]]]
-    logits = torch.tensor([2.0, 1.0, 0.0], dtype=torch.float64)
+    logits = torch.tensor([2.0, 1.0, 0.0], dtype=torch.float64) * LN_2
     expected = torch.stack([logits[slot:].log_softmax(0)[0] for slot in range(3)])
     torch.testing.assert_close(chain.log_p[0, 0].double(), expected, rtol=1e-6, atol=1e-6)
 
@@ -107,7 +110,7 @@ def test_normalisers_are_over_what_was_selectable(case: Case) -> None:
         log_probs = dense_slot_log_probs(logits[:, slot], positions[:, :slot])
         left = torch.isfinite(log_probs)
         expected = logits[:, slot].masked_fill(~left, -torch.inf).logsumexp(1).masked_fill(~left.any(1), 0.0)
-        torch.testing.assert_close(chains.log_normaliser[:, 0, slot].double(), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(chains.normaliser[:, 0, slot].double() * LN_2, expected, rtol=1e-5, atol=1e-5)
     assert torch.equal(chains.filled[:, 0], positions >= 0)
 
 
@@ -209,7 +212,7 @@ STOP = torch.tensor([200, 199, 5, 195, 7, 259, 257, 61])
 def chosen(keys: Tensor, queries: Tensor, visible: Visible, uniforms: Tensor) -> list[Tensor]:
     scores = score(queries, SharedKeys(keys), visible, temperature=0.4)
     chains = [drawn(scores, uniforms), best(scores)]
-    return [part for chain in chains for part in (chain.positions, chain.log_p, chain.log_normaliser)]
+    return [part for chain in chains for part in (chain.positions, chain.log_p, chain.normaliser)]
 
 
 def inputs() -> tuple[Tensor, Tensor]:
