@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from recollect.config import RehearsalMix, StepSettings, TrainSettings
+from recollect.config import RECIPES, RehearsalMix, StepSettings, TrainSettings, with_model
+from recollect.data.synthetic import RotatingTask
 from recollect.predictor import Predictor
-from recollect.training.batches import HistoryRows
+from recollect.records import FeatureSpec
+from recollect.reproduction.systems import make_objective as build_objective
+from recollect.training.batches import HistoryRows, episode_batch
 from recollect.training.loop import Run, train
 from tests import checks
-from tests.tiny import ARCHITECTURES, CLASSES, make_objective, make_rows
+from tests.tiny import ARCHITECTURES, CLASSES, make_objective, make_rows, seeded
 
 CASES = [(architecture, kind) for architecture in ARCHITECTURES for kind in ("items", "labels", "no_context")]
 
@@ -84,3 +87,22 @@ def test_seed_repeats(make: Make) -> None:
 
 def test_save_and_load_agree(make: Make, tmp_path: Path) -> None:
     checks.check_save_and_load_agree(make(0), make, INPUTS, tmp_path)
+
+
+@pytest.mark.parametrize("width", [16, 21, 65])
+def test_batch_equals_one_by_one_with_a_history_for_each_input(width: int) -> None:
+    task = replace(RotatingTask.draw(seeded(0), dimensions=width, dates=False), history_size=40)
+    specs = [FeatureSpec("x", "embedded", task.width)]
+    objective = build_objective(
+        with_model(RECIPES["default"], num_retrieved=5, width=16, blocks=1),
+        specs,
+        specs,
+        key_dim=task.width,
+        num_classes=2,
+        label_classes=2,
+        has_times=True,
+        seed=0,
+    )
+    moments = torch.rand(60, generator=seeded(1), dtype=torch.float64)
+    inputs = episode_batch(task.sample(moments, seeded(2)), recency=True).inputs
+    checks.check_batch_equals_one_by_one(Predictor(objective.system), inputs)

@@ -25,12 +25,18 @@ class Window:
 EVERYTHING = Window()
 
 
+def check_order(known_at: Shaped[Tensor, " items"]) -> None:
+    if bool((known_at[1:] < known_at[:-1]).any()):
+        raise SettingError("items must come in order of known_at: sort them before they are made a history")
+
+
 def visible_before(
     known_at: Shaped[Tensor, " items"], as_of: Shaped[Tensor, " batch"], window: Window = EVERYTHING
 ) -> Visible:
-    """The interval of items with `known_at < as_of`, strictly: what is stamped with the same moment is invisible."""
-    if known_at.numel() > 1 and bool((known_at[1:] < known_at[:-1]).any()):
-        raise SettingError("items must come in order of known_at: sort them before they are made a history")
+    """The interval of items with `known_at < as_of`, strictly: what is stamped with the same moment is invisible.
+
+    `known_at` must be in order; whoever keeps it sees to that once, with `check_order`.
+    """
     as_of = as_of.contiguous()
     stop = torch.searchsorted(known_at, as_of)
     start = torch.zeros_like(stop)

@@ -196,15 +196,14 @@ def make_report(scale: Scale, sizes: Sizes, recipes: list[str], curves: list[dic
         report[key] = {name: {} for name in recipes}
     for name in recipes:
         own = [curve for curve in curves if curve["recipe"] == name]
-        for size in sorted({curve["history_size"] for curve in own if not curve["shared"]}):
-            runs = [curve for curve in own if curve["history_size"] == size and not curve["shared"]]
-            report["solved_at_step"][name][str(size)] = middle([curve["solved_at_step"] for curve in runs])
-            report["seconds"][name][str(size)] = middle([curve["seconds"] for curve in runs])
-        report["shared_pool"][name] = {
-            str(curve["history_size"]): {"solved_at_step": curve["solved_at_step"], "seconds": curve["seconds"]}
-            for curve in own
-            if curve["shared"]
-        }
+        for size, shared in sorted({(curve["history_size"], curve["shared"]) for curve in own}):
+            runs = [curve for curve in own if (curve["history_size"], curve["shared"]) == (size, shared)]
+            medians = {key: middle([curve[key] for curve in runs]) for key in ("solved_at_step", "seconds")}
+            if shared:
+                report["shared_pool"][name][str(size)] = medians
+            else:
+                for key, value in medians.items():
+                    report[key][name][str(size)] = value
     report["exploration"] = {name: exploration_fit(report["solved_at_step"][name]) for name in recipes}
     report["curves"] = curves
     return report

@@ -19,6 +19,10 @@ ROWS = 8
 """Products with a shared table are padded to a multiple of so many rows. BLAS has other kernels for fewer, whose
 last bits differ; with them a duplicate key in another block would not tie, and a row would depend on its batch."""
 
+COLUMNS = 16
+"""Keys per input are padded to a multiple of so many columns, 64 bytes: the last bits of a batched product depend on
+how each row lies in memory, and so on its place in the batch."""
+
 
 @runtime_checkable  # the shape checks of the tests ask
 class Keys(Protocol):
@@ -116,9 +120,11 @@ class OwnKeys:
     recency: Float[Tensor, "batch items"] | None = None
 
     @functools.cached_property
-    def rows(self) -> Float[Tensor, "batch items key_dim"]:
+    def rows(self) -> Float[Tensor, "batch items columns"]:
         keys = self.keys.float()
-        return keys if self.recency is None else torch.cat([keys, self.recency[..., None]], dim=-1)
+        if self.recency is not None:
+            keys = torch.cat([keys, self.recency[..., None]], dim=-1)
+        return pad_columns(keys)
 
     @property
     def num_items(self) -> int:
@@ -132,26 +138,26 @@ class OwnKeys:
     def block(self) -> int:
         return max(1, min(BLOCK, self.num_items))
 
-    def tile(self, start: int, stop: int) -> Float[Tensor, "batch items key_dim"]:
+    def tile(self, start: int, stop: int) -> Float[Tensor, "batch items columns"]:
         rows = self.rows[:, start:stop]
         return zero_padded(rows, stop - start)
 
     def products(
         self,
         queries: Float[Tensor, "batch retrieved key_dim"],
-        tile: Float[Tensor, "batch items key_dim"],
+        tile: Float[Tensor, "batch items columns"],
         out: Float[Tensor, " scores"] | None = None,
     ) -> Float[Tensor, "batch retrieved items"]:
         assert out is None  # their logits are always kept, so made at once
-        return queries @ tile.transpose(1, 2)
+        return pad_columns(queries) @ tile.transpose(1, 2)
 
     def add_weighted_sum_(
         self,
         total: Float[Tensor, "batch retrieved key_dim"],
         weights: Float[Tensor, "batch retrieved items"],
-        tile: Float[Tensor, "batch items key_dim"],
+        tile: Float[Tensor, "batch items columns"],
     ) -> None:
-        total.baddbmm_(weights, tile)
+        total.baddbmm_(weights, tile[..., : self.width])
 
     def at(self, positions: Int[Tensor, "batch picks"]) -> Float[Tensor, "batch picks key_dim"]:
         return self.rows.gather(1, positions.unsqueeze(-1).expand(-1, -1, self.width))
@@ -166,3 +172,9 @@ def zero_padded(rows: Float[Tensor, "*lead rows key_dim"], size: int) -> Float[T
 def pad_rows(queries: Float[Tensor, "*lead rows key_dim"]) -> Float[Tensor, "*lead padded key_dim"]:
     """Zero rows up to the next multiple of ROWS."""
     return zero_padded(queries, -(-queries.shape[-2] // ROWS) * ROWS)
+
+
+def pad_columns(rows: Float[Tensor, "*lead key_dim"]) -> Float[Tensor, "*lead columns"]:
+    """Zero columns up to the next multiple of COLUMNS; the same tensor where none is missing."""
+    missing = -rows.shape[-1] % COLUMNS
+    return F.pad(rows, (0, missing)) if missing else rows

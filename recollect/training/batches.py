@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Generator, Tensor
 
 from recollect.data.synthetic import Episodes
-from recollect.history.visibility import EVERYTHING, Window, visible_before
+from recollect.history.visibility import EVERYTHING, Window, check_order, visible_before
 from recollect.predictor import Fetched, Inputs
 from recollect.records import Features, Visible
 from recollect.retrieval.keys import OwnKeys, SharedKeys
@@ -101,6 +101,9 @@ class MemoryHistory:
     labels: Int[Tensor, " items"]
     times: Float[Tensor, " items"]
     known_at: Float[Tensor, " items"]
+
+    def __post_init__(self) -> None:
+        check_order(self.known_at)
 
     def fetch(self, rows: Int[Tensor, " batch"], positions: Int[Tensor, "batch chains retrieved"]) -> Fetched:
         index = positions.clamp(min=0)

@@ -6,9 +6,10 @@ so that nothing but the checkpoint has to be carried over. Knows objectives, not
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -76,7 +77,8 @@ def train(
     fabric = fabric or Fabric(accelerator="cpu", devices=1)
     fabric.launch()
     optimizer = make_optimizer(objective, settings)
-    progress = _resume(objective, optimizer, run)
+    identity = _identity(settings, run)
+    progress = _resume(objective, optimizer, run, identity)
     module, wrapped = fabric.setup(objective, optimizer)
     rates = [group["lr"] for group in initial_groups(objective, settings)]
     last = run.steps if run.stop_after is None else min(run.steps, run.stop_after)
@@ -98,7 +100,7 @@ def train(
         if validation is not None and (progress.step % run.validate_every == 0 or progress.step == run.steps):
             _validate(objective, validation, run, progress)
         if progress.step % run.checkpoint_every == 0 or progress.step == last:
-            _save(objective, optimizer, progress, run, fabric)
+            _save(objective, optimizer, progress, run, identity, fabric)
     done = progress.step == run.steps or progress.patience_ended(settings, run.validate_every)
     if done and progress.best_weights:
         objective.load_state_dict(progress.best_weights)
@@ -178,7 +180,20 @@ def _validate(objective: Objective, validation: BatchSource, run: Run, progress:
         progress.best_weights = {name: tensor.clone() for name, tensor in objective.state_dict().items()}
 
 
-def _save(objective: Objective, optimizer: Optimizer, progress: Progress, run: Run, fabric: Fabric) -> None:
+def _identity(settings: TrainSettings, run: Run) -> dict[str, Any]:
+    """What decides the weights a run ends with, apart from the objective: a run resumed with another one is refused."""
+    sizes = ("steps", "batch_size", "seed", "validate_every", "validation_size")
+    return {**{name: getattr(run, name) for name in sizes}, **asdict(settings)}
+
+
+def _save(
+    objective: Objective,
+    optimizer: Optimizer,
+    progress: Progress,
+    run: Run,
+    identity: dict[str, Any],
+    fabric: Fabric,
+) -> None:
     if run.checkpoints is None or not fabric.is_global_zero:
         return
     tensors = {f"weights.{name}": tensor for name, tensor in objective.state_dict().items()}
@@ -186,26 +201,24 @@ def _save(objective: Objective, optimizer: Optimizer, progress: Progress, run: R
     for index, values in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": value for name, value in values.items()}
     state = {
-        "seed": run.seed,
-        "steps": run.steps,
-        "batch_size": run.batch_size,
+        "run": identity,
         "best_loss": progress.best_loss if progress.best_weights else None,
         "best_step": progress.best_step,
     }
     write_checkpoint(run.checkpoints, Checkpoint(progress.step, tensors, state))
 
 
-def _resume(objective: Objective, optimizer: Optimizer, run: Run) -> Progress:
+def _resume(objective: Objective, optimizer: Optimizer, run: Run, identity: dict[str, Any]) -> Progress:
     """Go on from the newest checkpoint, if there is one of this very run."""
     found = complete_checkpoints(run.checkpoints) if run.checkpoints is not None else []
     if not found:
         return Progress()
     checkpoint = read_checkpoint(found[-1])
-    for name in ("seed", "steps", "batch_size"):
-        if checkpoint.state[name] != getattr(run, name):
+    for name, value in identity.items():
+        if checkpoint.state["run"].get(name) != value:
             raise CheckpointError(
-                f"checkpoint {found[-1]} is of a run with {name} {checkpoint.state[name]}, this one has "
-                f"{getattr(run, name)}: use another directory, or remove it to start anew"
+                f"checkpoint {found[-1]} is of a run with {name} {checkpoint.state['run'].get(name)}, this one has "
+                f"{value}: use another directory, or remove it to start anew"
             )
     try:
         objective.load_state_dict(_under("weights.", checkpoint.tensors))

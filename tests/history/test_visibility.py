@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import SettingError
-from recollect.history.visibility import EVERYTHING, Window, visible_before
+from recollect.history.visibility import EVERYTHING, Window, check_order, visible_before
 from recollect.records import Visible
 
 # Few distinct moments, so that ties are the rule.
@@ -81,4 +81,6 @@ def test_moments_need_not_lie_side_by_side() -> None:
 
 def test_unsorted_items_are_refused() -> None:
     with pytest.raises(SettingError, match="items must come in order of known_at: sort them"):
-        visible_before(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([4.0]))
+        check_order(torch.tensor([1.0, 3.0, 2.0]))
+    check_order(torch.tensor([1.0, 2.0, 2.0]))
+    check_order(torch.tensor([]))

@@ -14,8 +14,9 @@ def test_a_tile_is_float32_and_padded_with_zeros(case: Case) -> None:
     start, stop = case.items - 20, case.items + 10
     tile = keys.tile(start, stop)
     assert tile.dtype == torch.float32
-    torch.testing.assert_close(tile[..., :20, :].double(), dense_keys(keys)[..., start:, :], rtol=0, atol=0)
+    torch.testing.assert_close(tile[..., :20, : keys.width].double(), dense_keys(keys)[..., start:, :], rtol=0, atol=0)
     assert bool((tile[..., 20:, :] == 0).all())
+    assert bool((tile[..., keys.width :] == 0).all())
 
 
 def test_a_whole_tile_of_float32_keys_is_not_copied() -> None:
@@ -71,3 +72,12 @@ def test_rows_are_padded_with_zeros() -> None:
     assert torch.equal(padded[:, :3], rows)
     assert bool((padded[:, 3:] == 0).all())
     assert pad_rows(torch.ones(ROWS, 4)).shape == (ROWS, 4)
+
+
+@pytest.mark.parametrize("width", [16, 21, 65])
+@pytest.mark.parametrize("items", [40, 300])
+def test_products_with_own_keys_do_not_depend_on_the_place_in_the_batch(width: int, items: int) -> None:
+    keys, queries = torch.randn(1, items, width), torch.randn(1, 3, width)
+    many = OwnKeys(keys.repeat(32, 1, 1))
+    products = many.products(queries.repeat(32, 1, 1), many.tile(0, items))
+    assert all(torch.equal(product, products[0]) for product in products)

@@ -146,7 +146,7 @@ def test_without_validation_the_last_weights_stand(tmp_path: Path) -> None:
     assert same(objective.state_dict(), resumed.state_dict())
 
 
-@pytest.mark.parametrize(("name", "other"), [("seed", 4), ("steps", 7), ("batch_size", 5)])
+@pytest.mark.parametrize(("name", "other"), [("seed", 4), ("steps", 7), ("batch_size", 5), ("validate_every", 9)])
 def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path, name: str, other: int) -> None:
     run_once(PLAIN, replace(RUN, checkpoints=tmp_path, stop_after=1))
     message = (
@@ -155,6 +155,12 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path, name: str, oth
     )
     with pytest.raises(CheckpointError, match=message):
         run_once(PLAIN, replace(RUN, checkpoints=tmp_path, **{name: other}))  # type: ignore[arg-type]
+
+
+def test_the_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
+    run_once(PLAIN, replace(RUN, checkpoints=tmp_path, stop_after=1))
+    with pytest.raises(CheckpointError, match=f"with learning_rate {PLAIN.learning_rate}, this one has 0.5: use"):
+        run_once(replace(PLAIN, learning_rate=0.5), replace(RUN, checkpoints=tmp_path))
 
 
 @pytest.mark.parametrize("changes", [dict(architecture="mlp"), dict(num_retrieved=5), dict(classes=4)], ids=str)
