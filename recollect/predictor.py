@@ -59,7 +59,7 @@ class Inputs:
             own_keys=self.own_keys[index],
             as_of=self.as_of[index],
             keys=keys,
-            visible=Visible(self.visible.start[index], self.visible.stop[index]),
+            visible=self.visible.take(index),
             fetch=self.fetch,
         )
 

@@ -6,6 +6,7 @@ They hold tensors and know nothing of where these came from.
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -47,10 +48,49 @@ class Items:
 
 @dataclass(frozen=True)
 class Visible:
-    """The positions `[start, stop)` each input may select: two integers instead of a row of a mask."""
+    """The positions each input may select: `[start, stop)`, two integers instead of a row of a mask.
+
+    The exceptions are few. `tail` is a second interval, among items that came out of order and were put behind all
+    others. Within the intervals an input may not select what its row of `hidden` lists (-1 is nothing), and no input
+    what the sorted positions `gone` list.
+    """
 
     start: Int[Tensor, " batch"]
     stop: Int[Tensor, " batch"]
+    tail: tuple[Int[Tensor, " batch"], Int[Tensor, " batch"]] | None = None
+    hidden: Int[Tensor, "batch hidden"] | None = None
+    gone: Int[Tensor, " gone"] | None = None
+
+    @property
+    def intervals(self) -> list[tuple[Int[Tensor, " batch"], Int[Tensor, " batch"]]]:
+        return [(self.start, self.stop)] if self.tail is None else [(self.start, self.stop), self.tail]
+
+    def take(self, index: Int[Tensor, " rows"] | slice) -> "Visible":
+        """Of some of the inputs."""
+        return Visible(
+            self.start[index],
+            self.stop[index],
+            None if self.tail is None else (self.tail[0][index], self.tail[1][index]),
+            None if self.hidden is None else self.hidden[index],
+            self.gone,
+        )
+
+    def sees(self, positions: Int[Tensor, "batch *rest"]) -> Bool[Tensor, "batch *rest"]:
+        """Whether each input may select each of its positions."""
+
+        def beside(values: Tensor) -> Tensor:
+            return values.view(-1, *[1] * (positions.ndim - 1))
+
+        seen = torch.zeros_like(positions, dtype=torch.bool)
+        for start, stop in self.intervals:
+            seen |= (positions >= beside(start)) & (positions < beside(stop))
+        if self.hidden is not None:
+            for hidden in self.hidden.unbind(1):
+                seen &= positions != beside(hidden)
+        if self.gone is not None and self.gone.numel():
+            at = torch.searchsorted(self.gone, positions.contiguous()).clamp(max=self.gone.numel() - 1)
+            seen &= self.gone[at] != positions
+        return seen
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,41 @@ from recollect.retrieval.keys import OwnKeys, SharedKeys
 
 
 def dense_keys(keys: SharedKeys | OwnKeys) -> Tensor:
-    """The keys as they are stored, rounded or not, with the recency column: [items, width] or [batch, items, width]."""
-    if keys.recency is None:
-        return keys.keys.double()
-    return torch.cat([keys.keys.double(), keys.recency.double().unsqueeze(-1)], dim=-1)
+    """The keys as they are stored, rounded or not, with the recency column: [items, width] or [batch, items, width].
+
+    Zeros stand between a table and its tail.
+    """
+    rows = keys.keys.double()
+    if keys.recency is not None:
+        rows = torch.cat([rows, keys.recency.double().unsqueeze(-1)], dim=-1)
+    if isinstance(keys, SharedKeys) and keys.tail is not None:
+        gap = rows.new_zeros(keys.tail_start - rows.shape[0], rows.shape[1])
+        rows = torch.cat([rows, gap, dense_keys(keys.tail)])
+    return rows
+
+
+def dense_order(keys: SharedKeys | OwnKeys) -> list[float]:
+    """A number for each position that grows with how new its item is."""
+    if not isinstance(keys, SharedKeys) or keys.tail is None:
+        return [float(position) for position in range(keys.num_items)]
+    assert keys.tail_after is not None
+    table = [float(position) for position in range(keys.tail_start)]
+    # After the last item that is older, before the next; among themselves in their own order.
+    return table + [after - 0.5 + 1e-6 * index for index, after in enumerate(keys.tail_after.tolist())]
+
+
+def dense_seen(visible: Visible, items: int) -> Tensor:
+    """[batch, items]: may this input select this item?"""
+    seen = torch.zeros(visible.start.shape[0], items, dtype=torch.bool)
+    for row in range(seen.shape[0]):
+        for start, stop in visible.intervals:
+            seen[row, int(start[row]) : int(stop[row])] = True
+        for position in [] if visible.hidden is None else visible.hidden[row].tolist():
+            if position >= 0:
+                seen[row, position] = False
+    if visible.gone is not None:
+        seen[:, visible.gone] = False
+    return seen
 
 
 def dense_logits(
@@ -26,9 +57,7 @@ def dense_logits(
     """
     by_input = keys if keys.ndim == 3 else keys.unsqueeze(0)
     logits = (queries.to(dtype).unsqueeze(2) * by_input.to(dtype).unsqueeze(1)).sum(-1) * scale
-    positions = torch.arange(logits.shape[-1])
-    seen = (positions >= visible.start[:, None]) & (positions < visible.stop[:, None])
-    return logits.masked_fill(~seen.unsqueeze(1), -torch.inf)
+    return logits.masked_fill(~dense_seen(visible, logits.shape[-1]).unsqueeze(1), -torch.inf)
 
 
 def dense_slot_log_probs(logits: Tensor, taken: Tensor) -> Tensor:
@@ -54,17 +83,18 @@ def dense_log_p(logits: Tensor, positions: Tensor) -> Tensor:
     return torch.stack(slots, dim=1)
 
 
-def dense_greedy(logits: Tensor) -> Tensor:
+def dense_greedy(logits: Tensor, order: list[float] | None = None) -> Tensor:
     """[batch, retrieved]; the chain excludes its own picks only; ties go to the newest; -1 where nothing is left."""
-    batch, retrieved, _ = logits.shape
+    batch, retrieved, items = logits.shape
+    order = order or [float(item) for item in range(items)]
     positions = torch.full((batch, retrieved), -1)
     for row in range(batch):
         taken: list[int] = []
         for slot in range(retrieved):
-            best, where = -float("inf"), -1
+            best, where = (-float("inf"), -float("inf")), -1
             for item, value in enumerate(logits[row, slot].tolist()):
-                if item not in taken and value > -float("inf") and value >= best:
-                    best, where = value, item
+                if item not in taken and value > -float("inf") and (value, order[item]) >= best:
+                    best, where = (value, order[item]), item
             positions[row, slot] = where
             taken += [where] if where >= 0 else []
     return positions

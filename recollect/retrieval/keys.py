@@ -4,7 +4,7 @@ Knows nothing of visible intervals, of temperature or of what the products are f
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -60,14 +60,23 @@ class SharedKeys:
     """One table of keys for all inputs: float32, float16 or bfloat16, multiplied in float32 tile by tile.
 
     `recency` is a float32 column beside the keys: as one more key dimension in half precision, decades would blur.
+    `tail` holds the keys of items that came out of order, older first, at the positions from `tail_start` on; each is
+    younger than the first `tail_after` items of the table.
     """
 
     keys: Float[Tensor, "items key_dim"]
     recency: Float[Tensor, " items"] | None = None
+    tail: "SharedKeys | None" = None
+    tail_after: Int[Tensor, " tail"] | None = None
 
     @property
     def num_items(self) -> int:
-        return self.keys.shape[0]
+        return self.keys.shape[0] if self.tail is None else self.tail_start + self.tail.num_items
+
+    @property
+    def tail_start(self) -> int:
+        """A block of its own, so that no block holds items of both."""
+        return -(-self.keys.shape[0] // BLOCK) * BLOCK
 
     @property
     def width(self) -> int:
@@ -78,6 +87,9 @@ class SharedKeys:
         return BLOCK
 
     def tile(self, start: int, stop: int) -> Float[Tensor, "items key_dim"]:
+        if self.tail is not None and stop > self.tail_start:
+            tail = self.tail.tile(max(start - self.tail_start, 0), stop - self.tail_start)
+            return tail if start >= self.tail_start else torch.cat([self.tile(start, self.tail_start), tail])
         rows = self.keys[start:stop].float()
         if self.recency is not None:
             rows = torch.cat([rows, self.recency[start:stop, None]], dim=1)
@@ -105,6 +117,14 @@ class SharedKeys:
         total.view(-1, self.width).addmm_(weights.flatten(0, 1), tile)
 
     def at(self, positions: Int[Tensor, "batch picks"]) -> Float[Tensor, "batch picks key_dim"]:
+        if self.tail is not None:
+            late = positions >= self.tail_start
+            tail = self.tail.at((positions - self.tail_start).clamp(0, self.tail.num_items - 1))
+            if self.keys.shape[0] == 0:
+                return tail
+            # Between the two, positions of the last block that is not full may be asked for; nobody sees them.
+            table = replace(self, tail=None, tail_after=None).at(positions.clamp(max=self.keys.shape[0] - 1))
+            return torch.where(late.unsqueeze(-1), tail, table)
         # index_select copies whole rows, twice as fast as keys[positions].
         rows = self.keys.index_select(0, positions.flatten()).float().view(*positions.shape, self.keys.shape[1])
         if self.recency is None:

@@ -57,16 +57,18 @@ class Scores:
         """The stretches [start, stop) of whole blocks, each a tile, that some input may see."""
         batch, retrieved, _ = self.queries.shape
         block = self.keys.block
-        seen = self.visible.stop > self.visible.start
-        if not bool(seen.any()):
-            return []
-        first = int(self.visible.start[seen].min()) // block * block
-        last = -(-int(self.visible.stop[seen].max()) // block) * block
         size = max(1, TILE_BYTES // (4 * batch * retrieved * block)) * block
-        return [(start, min(start + size, last)) for start in range(first, last, size)]
+        tiles = []
+        for start, stop in self.visible.intervals:
+            seen = stop > start
+            if bool(seen.any()):
+                first = int(start[seen].min()) // block * block
+                last = -(-int(stop[seen].max()) // block) * block
+                tiles += [(at, min(at + size, last)) for at in range(first, last, size)]
+        return tiles
 
     def walk(self) -> Iterator[tuple[int, int, Float[Tensor, "batch retrieved items"]]]:
-        """Tiles as (start, stop, logits); what this or that input may not see is not masked.
+        """Tiles as (start, stop, logits), -inf for what no input may see; for this or that input nothing is masked.
 
         The next step overwrites logits that are not kept, and so may the caller.
         """
@@ -76,7 +78,8 @@ class Scores:
             return
         scaled, buffer = self.scaled, self.buffer()
         for start, stop in self.tiles():
-            yield start, stop, self.keys.products(scaled, self.keys.tile(start, stop), buffer)
+            logits = self.keys.products(scaled, self.keys.tile(start, stop), buffer)
+            yield start, stop, hide_gone_(logits, self.visible, start, stop)
 
     def walk_masked(self) -> Iterator[tuple[int, int, Float[Tensor, "batch retrieved items"]]]:
         """Tiles as (start, stop, logits) that the caller may overwrite, -inf where an input may not see an item."""
@@ -96,18 +99,24 @@ class Scores:
         cut = self._cut(start, stop)
         if not bool(cut.any()):
             return
-        first, last = self.visible.start, self.visible.stop
         # Over the whole walk an interval has two ends: few rows need a mask, the others are seen in full or not.
-        outside = (last <= start) | (first >= stop) | (last <= first)
+        outside = torch.ones_like(cut)
+        for first, last in self.visible.intervals:
+            outside &= (last <= start) | (first >= stop) | (last <= first)
         logits[outside] = -torch.inf
         rows = (cut & ~outside).nonzero().squeeze(1)
-        positions = torch.arange(start, stop, device=logits.device)
-        hidden = (positions < first[rows, None]) | (positions >= last[rows, None])
-        logits[rows] = logits[rows].masked_fill(hidden.unsqueeze(1), -torch.inf)
+        positions = torch.arange(start, stop, device=logits.device).expand(rows.shape[0], -1)
+        seen = self.visible.take(rows).sees(positions)
+        logits[rows] = logits[rows].masked_fill(~seen.unsqueeze(1), -torch.inf)
 
     def _cut(self, start: int, stop: int) -> Bool[Tensor, " batch"]:
         """Which inputs may not see all of the positions [start, stop)."""
-        return (self.visible.start > start) | (self.visible.stop < stop)
+        cut = torch.ones_like(self.visible.start, dtype=torch.bool)
+        for first, last in self.visible.intervals:
+            cut &= (first > start) | (last < stop)
+        if self.visible.hidden is not None:
+            cut |= ((self.visible.hidden >= start) & (self.visible.hidden < stop)).any(1)
+        return cut
 
     def add_weighted_sum_(
         self,
@@ -118,7 +127,7 @@ class Scores:
     ) -> None:
         """Adds the weighted keys of a tile to `total`; what stands where the weight is 0 adds nothing, NaN included."""
         tile = self.keys.tile(start, stop)
-        if bool(self._cut(start, stop).any()):
+        if bool(self._cut(start, stop).any()) or len(gone_within(self.visible, start, stop)):
             tile = tile.nan_to_num(0.0, 0.0, 0.0)
         self.keys.add_weighted_sum_(total, weights, tile)
 
@@ -142,9 +151,23 @@ class Scores:
             keys = self.keys.at(inside).unflatten(1, positions.shape[1:])
             queries = self.scaled[rows, first_slot:].unsqueeze(1)
             logits = (pad_rows(queries) @ keys.transpose(2, 3))[:, :, : queries.shape[2]]
-        start, stop = self.visible.start[rows].view(-1, 1, 1), self.visible.stop[rows].view(-1, 1, 1)
-        hidden = (positions < start) | (positions >= stop)
-        return torch.where(hidden.unsqueeze(2), -torch.inf, logits)
+        seen = self.visible.take(rows).sees(positions)
+        return torch.where(seen.unsqueeze(2), logits, -torch.inf)
+
+
+def gone_within(visible: Visible, start: int, stop: int) -> Int[Tensor, " gone"]:
+    """Positions of [start, stop) that no input may see though they lie within intervals, counted from `start`."""
+    if visible.gone is None:
+        return visible.start.new_empty(0)
+    ends = torch.searchsorted(visible.gone, torch.tensor([start, stop], device=visible.gone.device))
+    return visible.gone[ends[0] : ends[1]] - start
+
+
+def hide_gone_(
+    logits: Float[Tensor, "batch retrieved items"], visible: Visible, start: int, stop: int
+) -> Float[Tensor, "batch retrieved items"]:
+    gone = gone_within(visible, start, stop)
+    return logits.index_fill_(2, gone, -torch.inf) if len(gone) else logits
 
 
 def block_positions(blocks: Int[Tensor, "*lead"], size: int) -> Int[Tensor, "*lead items"]:
@@ -175,7 +198,8 @@ def score(
     size = 4 * queries.shape[0] * queries.shape[1] * padded
     if not (isinstance(keys, OwnKeys) or size <= keep_bytes):
         return scores
-    return replace(scores, kept=keys.products(scores.scaled, keys.tile(0, padded)))
+    kept = keys.products(scores.scaled, keys.tile(0, padded))
+    return replace(scores, kept=hide_gone_(kept, visible, 0, padded))
 
 
 @dataclass(frozen=True)
@@ -196,8 +220,7 @@ def summarise(scores: Scores) -> BlockSummary:
         maximum = logits.unflatten(2, (-1, block)).amax(-1)
         total = (logits.unflatten(2, (-1, block)) - maximum.unsqueeze(-1)).exp2().sum(-1)
 
-    on logits masked to the visible interval. No mask is applied in the pass: at most two blocks per input are cut by
-    its interval, and these are put right afterwards.
+    on masked logits. No input is masked in the pass: few of its blocks are cut, and these are put right afterwards.
     """
     batch, retrieved, _ = scores.queries.shape
     size, reduce = scores.keys.block, reduction(scores.compiled)
@@ -225,16 +248,24 @@ def _mend_cut_blocks(
     maximum: Float[Tensor, "batch retrieved blocks"],
     total: Float[Tensor, "batch retrieved blocks"],
 ) -> None:
-    """Blocks outside an interval count for nothing; those that its ends cut are computed again, masked."""
+    """Blocks outside all intervals count for nothing; those cut by an end or a hidden item are done again, masked."""
     size = scores.keys.block
     first_block = torch.arange(scores.num_blocks, device=maximum.device) * size
-    start, stop = scores.visible.start.unsqueeze(1), scores.visible.stop.unsqueeze(1)
-    outside = (first_block + size <= start) | (first_block >= stop) | (stop <= start)
+    outside, cuts = None, []
+    for start, stop in scores.visible.intervals:
+        start, stop = start.unsqueeze(1), stop.unsqueeze(1)
+        beyond = (first_block + size <= start) | (first_block >= stop) | (stop <= start)
+        outside = beyond if outside is None else outside & beyond
+        ends = torch.cat([start, stop], dim=1)
+        cuts.append(ends.masked_fill((ends % size == 0) | (stop <= start), -1))
+    assert outside is not None
     maximum.masked_fill_(outside.unsqueeze(1), -torch.inf)
     total.masked_fill_(outside.unsqueeze(1), 0.0)
-    ends = torch.cat([start, stop], dim=1)
-    row, end = ((ends % size != 0) & (start < stop)).nonzero(as_tuple=True)
-    block = ends[row, end] // size
+    if scores.visible.hidden is not None:
+        cuts.append(scores.visible.hidden)
+    cut = torch.cat(cuts, dim=1)
+    row, which = (cut >= 0).nonzero(as_tuple=True)
+    block = cut[row, which] // size
     for part in row_slices(row.shape[0], 4 * size * (scores.keys.width + 4 * scores.queries.shape[1])):
         logits = scores.block_logits(row[part], 0, block[part].unsqueeze(1)).squeeze(1)
         maximum[row[part], :, block[part]], total[row[part], :, block[part]] = reduce_blocks(logits)

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from recollect.retrieval.kernels import LN_2, reduce_blocks
+from recollect.retrieval.keys import SharedKeys
 from recollect.retrieval.scoring import BlockSummary, Scores, block_positions, row_slices
 
 
@@ -93,7 +94,7 @@ def _choose_rows(
         peak = maximum.amax(-1)
         running = _running_sum(maximum, peak, total)
         if uniforms is None:
-            block, within = _newest_maximum(maximum), None
+            block, within = _newest_block(scores, rows, slot, maximum, taken[:, :, :slot]), None
         else:
             block, within = _invert(running, uniforms[:, :, slot])
         logits = scores.block_logits(rows, slot, block)[:, :, : 1 if one_block else None]
@@ -118,6 +119,35 @@ def _choose_rows(
             later = _without(logits[:, :, 1:], here, taken[:, :, slot : slot + 1])
             touched.append((block, *reduce_blocks(later)))
     return Chains(taken, log_p, normaliser)
+
+
+def _newest_block(
+    scores: Scores,
+    rows: slice,
+    slot: int,
+    maximum: Float[Tensor, "batch chains blocks"],
+    taken: Int[Tensor, "batch chains picks"],
+) -> Int[Tensor, "batch chains"]:
+    """The block of the largest logit; of several such items that of the newest, be it in the table or in its tail."""
+    keys = scores.keys
+    if not isinstance(keys, SharedKeys) or keys.tail is None or keys.tail_start == 0:
+        return _newest_maximum(maximum)
+    assert keys.tail_after is not None
+    first = keys.tail_start // keys.block
+    block = _newest_maximum(maximum[:, :, :first])
+    tail_block = _newest_maximum(maximum[:, :, first:]) + first
+    best, tail_best = maximum[:, :, :first].amax(-1), maximum[:, :, first:].amax(-1)
+    in_tail = tail_best > best
+    if bool((tail_best == best).any()):
+        newest = []
+        for each in (block, tail_block):
+            here = block_positions(each, keys.block)
+            logits = _without(scores.block_logits(rows, slot, each)[:, :, :1], here, taken)[:, :, 0]
+            newest.append(here.gather(2, _newest_maximum(logits).unsqueeze(-1)).squeeze(-1))
+        in_table, late = newest
+        after = keys.tail_after[(late - keys.tail_start).clamp(0, keys.tail.num_items - 1)]
+        in_tail |= (tail_best == best) & (after > in_table)
+    return torch.where(in_tail, tail_block, block)
 
 
 def _without(

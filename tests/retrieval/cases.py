@@ -1,6 +1,6 @@
 """The problems every part of retrieval is tried on: layouts, precisions, odd sizes and all kinds of intervals."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,9 +22,12 @@ class Case:
     dtype: torch.dtype = torch.float32
     recency: bool = False
     keep: bool = False
+    tail: int = 0
+    holes: bool = False
 
     def __str__(self) -> str:
-        flags = [name for name in ("recency", "keep") if getattr(self, name)]
+        flags = [name for name in ("recency", "keep", "holes") if getattr(self, name)]
+        flags += [f"tail{self.tail}"] if self.tail else []
         return "-".join([self.layout, str(self.items), str(self.dtype).removeprefix("torch."), *flags])
 
     def build(self, temperature: float = 1.0, seed: int = 0, clusters: int | None = None) -> "Problem":
@@ -41,6 +44,15 @@ class Case:
         keys = keys.to(self.dtype)
         recency = torch.rand(*lead, self.items, generator=generator) if self.recency else None
         layout = OwnKeys(keys, recency) if self.layout == "own" else SharedKeys(keys, recency)
+        if self.tail:
+            assert isinstance(layout, SharedKeys)
+            late = torch.randint(self.items, (self.tail,), generator=generator)
+            tail = SharedKeys(keys[late], None if recency is None else recency[late])  # so there are ties
+            after = torch.randint(self.items + 1, (self.tail,), generator=generator).sort().values
+            layout = replace(layout, tail=tail, tail_after=after)
+            visible = replace(visible, tail=tail_intervals(layout.tail_start, self.tail, batch))
+        if self.holes:
+            visible = replace(visible, **holes(layout.num_items, batch, generator))
         queries = torch.randn(batch, RETRIEVED, layout.width, generator=generator)
         return Problem(queries, layout, visible, temperature, 1 << 30 if self.keep else 0)
 
@@ -64,6 +76,20 @@ class Problem:
         """The dense logits, base e, differentiable in `queries`."""
         queries = self.queries if queries is None else queries
         return dense_logits(queries, dense_keys(self.keys), self.visible, self.scale, dtype)
+
+
+def tail_intervals(start: int, items: int, batch: int) -> tuple[Tensor, Tensor]:
+    """All of the tail, parts of it and none of it."""
+    first = start + torch.arange(batch) * items // (2 * batch)
+    last = start + items - torch.arange(batch) % 3
+    return first, torch.where(torch.arange(batch) % 4 == 3, first, last)
+
+
+def holes(items: int, batch: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """Some items hidden from this or that input, some from all."""
+    hidden = torch.randint(-1, items, (batch, 5), generator=generator)
+    hidden[:, 0] = torch.arange(batch)
+    return {"hidden": hidden, "gone": torch.randint(items, (items // 20,), generator=generator).unique()}
 
 
 def intervals(items: int) -> Visible:
@@ -90,6 +116,11 @@ CASES = [
     Case("shared", 507, torch.bfloat16, recency=True),
     Case("shared", 507, torch.float16, recency=True, keep=True),
     Case("shared", 700),
+    Case("shared", 300, tail=7),
+    Case("shared", 256, torch.float16, tail=300, recency=True),
+    Case("shared", 507, tail=20, keep=True, holes=True),
+    Case("shared", 700, holes=True, recency=True),
+    Case("own", 255, holes=True),
     Case("own", 123, torch.bfloat16),
     Case("own", 255, recency=True),
     Case("own", 257),

@@ -11,7 +11,7 @@ from recollect.retrieval.keys import SharedKeys
 from recollect.retrieval.leftover import leftover, untouched
 from recollect.retrieval.scoring import score, summarise
 from recollect.retrieval.selection import Chains
-from tests.reference import dense_keys, dense_log_normaliser, dense_logits, dense_slot_log_probs
+from tests.reference import dense_keys, dense_log_normaliser, dense_logits, dense_seen, dense_slot_log_probs
 from tests.retrieval.cases import CASES, Case, Problem
 
 
@@ -47,15 +47,17 @@ def test_each_chain_leaves_out_its_own_picks_only(case: Case, tile_bytes: int, m
     batch = problem.queries.shape[0]
     # Chains that share picks at the same slot and at different ones; each input picks what it sees.
     picks = torch.tensor([[0, 1, 2], [1, 0, 3], [0, 2, 1], [4, 0, 5], [0, 1, 2]])
-    length = (problem.visible.stop - problem.visible.start).view(-1, 1, 1)
-    positions = problem.visible.start.view(-1, 1, 1) + picks % length.clamp(min=1)
+    seen = dense_seen(problem.visible, problem.keys.num_items)
+    visible = [row.nonzero().squeeze(1) if row.any() else torch.zeros(1, dtype=torch.long) for row in seen]
+    length = seen.sum(1).view(-1, 1, 1)
+    positions = torch.stack([row[picks % row.shape[0]] for row in visible])
     # Where there are too few items, chains end early, as those that were really chosen do.
     enough = torch.arange(3) < length
     repeated = torch.zeros(batch, 5, 3, dtype=torch.bool)
     repeated[:, :, 1] = positions[:, :, 1] == positions[:, :, 0]
     positions = torch.where(enough & ~repeated, positions, -1)
-    few = (length.flatten() < 6) & (length.flatten() > 0)
-    positions[few] = torch.where(enough[few], problem.visible.start[few].view(-1, 1, 1) + torch.arange(3), -1)
+    for row in ((length.flatten() < 6) & (length.flatten() > 0)).nonzero().squeeze(1).tolist():
+        positions[row] = torch.where(enough[row], visible[row][torch.arange(3) % visible[row].shape[0]], -1)
     for first in (0, 1, 2):
         found = leftover(problem.scores(), chains_of(problem, positions), slice(first, None)).expected_keys()
         expected = dense_expected_keys(problem, positions)[:, :, first:]

@@ -41,7 +41,7 @@ def test_masses_and_gradients_are_the_dense_ones(
     monkeypatch.setattr(scoring, "TILE_BYTES", 1)
     problem = case.build(temperature, clusters=9 if temperature < 1 else None)
     lead = (problem.queries.shape[0],) if case.layout == "own" else ()
-    labels = torch.randint(LABELS, (*lead, case.items))
+    labels = torch.randint(LABELS, (*lead, problem.keys.num_items))
     queries = [problem.queries.clone().requires_grad_() for _ in range(3)]
     found, positions = masses(queries[0], case, temperature, labels)
     exact, plain = (

@@ -39,7 +39,7 @@ def test_a_masked_walk_covers_the_dense_logits(case: Case) -> None:
     logits, scores = problem.logits() / LN_2, problem.scores()
     walked = torch.full_like(logits, -torch.inf)
     for start, stop, tile in scores.walk_masked():
-        inside = min(stop, case.items)
+        inside = min(stop, problem.keys.num_items)
         assert bool((tile[:, :, inside - start :] == -torch.inf).all())
         walked[:, :, start:inside] = tile[:, :, : inside - start].double()
         tile.fill_(7.0)  # what a caller may do

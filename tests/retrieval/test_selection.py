@@ -12,7 +12,7 @@ from recollect.retrieval.kernels import LN_2
 from recollect.retrieval.keys import OwnKeys, SharedKeys
 from recollect.retrieval.scoring import Scores, score, summarise
 from recollect.retrieval.selection import Chains, draw, greedy
-from tests.reference import dense_greedy, dense_log_p, dense_logits, dense_slot_log_probs
+from tests.reference import dense_greedy, dense_log_p, dense_logits, dense_order, dense_slot_log_probs
 from tests.retrieval.cases import CASES, RETRIEVED, Case
 
 EDGE = 2e-6  # how far inside an interval of the distribution function still counts as its very end
@@ -53,12 +53,12 @@ def test_every_item_has_its_interval_of_the_dense_distribution(case: Case, slot:
     selectable = p > 0
     assert bool((p[selectable] > 4 * EDGE).all()), "an interval is too small to probe: raise the temperature"
 
-    uniforms = earlier_uniforms.double().repeat(1, 3 * case.items, 1)
+    uniforms = earlier_uniforms.double().repeat(1, 3 * problem.keys.num_items, 1)
     uniforms[:, :, slot] = torch.where(selectable.unsqueeze(1), points, 0.5).flatten(1)
     chains = drawn(scores, uniforms)
-    assert torch.equal(chains.positions[:, :, :slot], earlier.unsqueeze(1).expand(-1, 3 * case.items, -1))
+    assert torch.equal(chains.positions[:, :, :slot], earlier.unsqueeze(1).expand(-1, 3 * problem.keys.num_items, -1))
     found = chains.positions[:, :, slot].unflatten(1, (3, -1))
-    expected = torch.arange(case.items).expand_as(found)
+    expected = torch.arange(problem.keys.num_items).expand_as(found)
     probed = selectable.unsqueeze(1).expand_as(found)
     assert torch.equal(found[probed], expected[probed])
 
@@ -132,7 +132,7 @@ def test_rows_are_chosen_in_slices_that_change_nothing(monkeypatch: pytest.Monke
 def test_the_greedy_chain_excludes_its_own_picks_only(case: Case) -> None:
     problem = case.build()
     scores = problem.scores()
-    assert torch.equal(best(scores).positions[:, 0], dense_greedy(problem.logits()))
+    assert torch.equal(best(scores).positions[:, 0], dense_greedy(problem.logits(), dense_order(problem.keys)))
     # Drawing from the same summary first leaves no trace in it.
     summary = summarise(scores)
     draw(scores, summary, torch.rand(problem.queries.shape[0], 3, RETRIEVED))
