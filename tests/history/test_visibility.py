@@ -1,12 +1,22 @@
 """Visible intervals against a mask that looks at every item."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import SettingError
-from recollect.history.visibility import EVERYTHING, Window, check_order, visible_before
+from recollect.history.visibility import (
+    EVERYTHING,
+    Exceptions,
+    Window,
+    check_order,
+    visible_before,
+    visible_with,
+    without,
+)
 from recollect.records import Visible
 
 # Few distinct moments, so that ties are the rule.
@@ -84,3 +94,69 @@ def test_unsorted_items_are_refused() -> None:
         check_order(torch.tensor([1.0, 3.0, 2.0]))
     check_order(torch.tensor([1.0, 2.0, 2.0]))
     check_order(torch.tensor([]))
+
+
+# Exceptions
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An item where it is kept: in the list or in the tail, erased or not, corrected or not."""
+
+    known_at: int
+    late: bool
+    erased: bool
+    until: int | None
+
+
+kept_items = st.lists(st.builds(Kept, moments, st.booleans(), st.booleans(), st.none() | moments), max_size=14)
+
+
+@given(
+    items=kept_items,
+    as_of=inputs,
+    count=st.none() | st.integers(0, 14),
+    time=st.none() | st.integers(0, 14),
+    block=st.sampled_from([0, 3]),
+)
+def test_exceptions_equal_the_mask(
+    items: list[Kept], as_of: list[int], count: int | None, time: int | None, block: int
+) -> None:
+    items = sorted(items, key=lambda item: item.known_at)  # the true order; equal ones as they came
+    listed = [item for item in items if not item.late]
+    tail = [item for item in items if item.late]
+    offset = len(listed) + block
+    position = {id(item): place for place, item in enumerate(listed)}
+    position |= {id(item): offset + place for place, item in enumerate(tail)}
+    after = [sum(not other.late for other in items[:place]) for place, item in enumerate(items) if item.late]
+    corrected = [item for item in items if item.until is not None]
+    exceptions = Exceptions(
+        offset,
+        torch.tensor([item.known_at for item in tail], dtype=torch.int64),
+        torch.tensor(after, dtype=torch.int64),
+        torch.tensor(sorted(position[id(item)] for item in items if item.erased), dtype=torch.int64),
+        torch.tensor([position[id(item)] for item in corrected], dtype=torch.int64),
+        torch.tensor([item.until for item in corrected], dtype=torch.int64),
+    )
+    known_at = torch.tensor([item.known_at for item in listed], dtype=torch.int64)
+    visible = visible_with(known_at, exceptions, torch.tensor(as_of), Window(count, time))
+    size = offset + len(tail)
+    found = visible.sees(torch.arange(size).expand(len(as_of), -1))
+    for row, moment in enumerate(as_of):
+        seen = [
+            item
+            for item in items
+            if item.known_at < moment and not item.erased and (item.until is None or moment <= item.until)
+        ]
+        if count is not None:
+            seen = seen[max(0, len(seen) - count) :]
+        if time is not None:
+            seen = [item for item in seen if moment - item.known_at < time]
+        assert found[row].nonzero().squeeze(1).tolist() == sorted(position[id(item)] for item in seen)
+
+
+def test_what_is_excluded_is_not_seen() -> None:
+    visible = visible_before(torch.arange(5.0), torch.tensor([3.0, 9.0]))
+    less = without(without(visible, torch.tensor([[1, -1], [4, 0]])), torch.tensor([[2], [2]]))
+    seen = less.sees(torch.arange(5).expand(2, -1))
+    assert [row.nonzero().squeeze(1).tolist() for row in seen] == [[0], [1, 3]]
