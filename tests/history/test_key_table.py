@@ -1,0 +1,173 @@
+"""The key table as it follows a history, against a list of items that is looked through one by one."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from recollect.history import key_table
+from recollect.history.key_table import KeyTable, TableView, as_tensor
+from recollect.history.visibility import Window
+from recollect.records import Features
+
+
+@dataclass
+class ListSource:
+    """A history as plain lists. `grown` copies it, so that snapshots stay what they were."""
+
+    known_at: list[int] = field(default_factory=list)
+    erased_rows: list[int] = field(default_factory=list)
+    corrected: dict[int, int] = field(default_factory=dict)
+    generation: int = 0
+    key_type: Any = np.float32
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.known_at)
+
+    @property
+    def erased(self) -> np.ndarray[Any, Any]:
+        return np.array(sorted(self.erased_rows), dtype=np.int64)
+
+    @property
+    def superseded(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        return np.array(list(self.corrected), dtype=np.int64), np.array(list(self.corrected.values()), dtype=np.int64)
+
+    def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray[Any, Any]:
+        rows = np.arange(self.num_rows)
+        known_at = np.array(self.known_at, dtype=np.int64)
+        columns = {"key": keys_of(rows).astype(self.key_type), "label": rows % 3, "time": known_at - 1}
+        return (columns | {"known_at": known_at})[name][start:stop]
+
+    def fetch(self, rows: Tensor, columns: list[str] | None = None) -> Features:
+        return {"row": rows}
+
+    def grown(self, known_at: list[int]) -> "ListSource":
+        return ListSource(
+            self.known_at + known_at, list(self.erased_rows), dict(self.corrected), self.generation, self.key_type
+        )
+
+
+def keys_of(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.stack([rows, rows % 7, -rows], axis=1)
+
+
+def visible_rows(view: TableView, as_of: list[int], window: Window, excluded: Tensor | None) -> list[list[int]]:
+    """What each input sees, as stored rows."""
+    size = view.tail_start + len(view.tail)
+    seen = view.visible(torch.tensor(as_of), window, excluded).sees(torch.arange(size).expand(len(as_of), -1))
+    return [sorted(view.at("row", row.nonzero().squeeze(1)).tolist()) for row in seen]
+
+
+def expected_rows(source: ListSource, as_of: int, window: Window, excluded: list[int]) -> list[int]:
+    order = sorted(range(source.num_rows), key=lambda row: (source.known_at[row], row))
+    seen = [row for row in order if source.known_at[row] < as_of and row not in source.erased_rows]
+    seen = [row for row in seen if as_of <= source.corrected.get(row, as_of)]
+    if window.items is not None:
+        seen = seen[max(0, len(seen) - window.items) :]
+    return sorted(row for row in seen if row not in excluded)
+
+
+batches = st.lists(st.integers(0, 9), max_size=5)
+steps = st.lists(
+    st.tuples(st.just("append"), batches)
+    | st.tuples(st.just("erase"), st.integers(0, 30))
+    | st.tuples(st.just("correct"), st.tuples(st.integers(0, 30), st.integers(0, 5)))
+    | st.tuples(st.just("compact"), st.none()),
+    max_size=12,
+)
+
+
+@settings(max_examples=150)
+@given(
+    changes=steps,
+    window=st.none() | st.integers(0, 12),
+    least=st.sampled_from([1, 3, 1000]),
+    excluded=st.lists(st.integers(-1, 20), min_size=2, max_size=2),
+)
+def test_following_equals_looking_at_every_item(
+    changes: list[tuple[str, Any]], window: int | None, least: int, excluded: list[int]
+) -> None:
+    as_of = [-1, 0, 3, 5, 9, 10]
+    source, table = ListSource(), KeyTable()
+    out = torch.tensor([excluded] * len(as_of))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_table, "LEAST_MERGED", least)
+        history: list[tuple[TableView, ListSource]] = [(table.follow(source), source)]
+        for kind, value in changes:
+            source = source.grown(value if kind == "append" else [])
+            if kind == "erase" and value < source.num_rows and value not in source.erased_rows:
+                source.erased_rows.append(value)
+            if kind == "correct" and value[0] < source.num_rows:
+                source.corrected.setdefault(value[0], source.known_at[value[0]] + value[1])
+            source.generation += kind == "compact"
+            history.append((table.follow(source), source))
+    # Views that were handed out before show what they showed then.
+    for view, then in history:
+        found = visible_rows(view, as_of, Window(window), out)
+        assert found == [expected_rows(then, moment, Window(window), excluded) for moment in as_of]
+        assert len(view) == then.num_rows - len(then.erased_rows)
+        everything = view.positions_of(torch.arange(-1, then.num_rows + 2))
+        there = everything >= 0
+        assert torch.equal(view.at("row", everything[there]), torch.arange(-1, then.num_rows + 2)[there])
+        for name in ("key", "label", "time", "known_at"):
+            column = torch.from_numpy(np.asarray(then.column(name)))
+            assert torch.equal(view.at(name, everything[there]), column[torch.arange(-1, then.num_rows + 2)[there]])
+            assert torch.equal(view.column(name)[everything[there]], view.at(name, everything[there]))
+        order = list(zip(view.items.known_at.tolist(), view.items.row.tolist(), strict=True))
+        assert order == sorted(order)
+        # The tail's place among the others is that of its moment.
+        for after, known_at, row in zip(view.tail_after, view.tail.known_at, view.tail.row, strict=True):
+            assert int(after) == sum(item < (int(known_at), int(row)) for item in order)
+
+
+def test_items_in_order_are_written_in_place() -> None:
+    table, source = KeyTable(), ListSource()
+    copies, last = 0, -1
+    for step in range(2000):
+        source.known_at.append(step)
+        view = table.follow(ListSource(list(source.known_at)))
+        copies += view.items.key.data_ptr() != last
+        last = view.items.key.data_ptr()
+    assert copies <= 5
+    assert len(view.tail) == 0
+
+
+def test_keys_stay_where_they_were_mapped_until_something_is_added() -> None:
+    keys = np.arange(6, dtype=np.float32).reshape(3, 2)
+    keys.flags.writeable = False
+
+    class Mapped(ListSource):
+        def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray[Any, Any]:
+            return keys[start:stop] if name == "key" else super().column(name, start, stop)
+
+    view = KeyTable().follow(Mapped([1, 2, 3]))
+    assert view.items.key.data_ptr() == keys.ctypes.data
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_keys_in_a_precision_of_choice(dtype: torch.dtype) -> None:
+    table = KeyTable(dtype=dtype)
+    table.follow(ListSource([1, 2]))
+    view = table.follow(ListSource([1, 2, 1, 4]))
+    assert view.items.key.dtype == view.tail.key.dtype == dtype
+    assert view.at("key", torch.tensor([2]))[0].tolist() == [3, 3, -3]
+
+
+def test_bfloat16_comes_as_unsigned_integers() -> None:
+    values = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
+    assert torch.equal(as_tensor(values.view(torch.uint16).numpy()), values)
+
+
+def test_an_empty_view() -> None:
+    view = KeyTable().follow(ListSource())
+    assert len(view) == 0
+    nothing = torch.tensor([[-1, -1]])
+    assert view.at("label", nothing).tolist() == [[0, 0]]
+    assert view.positions_of(nothing).tolist() == [[-1, -1]]
+    assert view.visible(torch.tensor([5])).stop.tolist() == [0]
