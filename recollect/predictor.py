@@ -4,7 +4,6 @@ Selection is greedy, the zero-temperature limit of training. Every product is pa
 bits of an answer do not depend on what else was asked in the same call.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,67 +11,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from recollect.inputs import Inputs
 from recollect.model.system import RetrievalSystem
-from recollect.records import Answer, Features, Items, Visible
+from recollect.records import Answer
 from recollect.retrieval.gradients import retrieve
-from recollect.retrieval.keys import Keys, OwnKeys
 
 TILE_ROWS = 32
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """Everything of the fetched items that may be needed, in the shape of the positions."""
-
-    features: Features
-    labels: Int[Tensor, "batch chains retrieved"] | None
-    times: Float[Tensor, "batch chains retrieved"] | None
-
-
-Fetch = Callable[[Int[Tensor, " batch"], Int[Tensor, "batch chains retrieved"]], Fetched]
-"""Items at positions; the first argument says which input asks, since each may have a history of its own."""
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Inputs with what each may see: keys, a visible interval and a way to fetch items. Times in the model's unit."""
-
-    rows: Int[Tensor, " batch"]
-    features: Features
-    own_keys: Float[Tensor, "batch key_dim"]
-    as_of: Float[Tensor, " batch"]
-    keys: Keys
-    visible: Visible
-    fetch: Fetch
-
-    def __len__(self) -> int:
-        return self.rows.shape[0]
-
-    def take(self, index: Int[Tensor, " batch"]) -> "Inputs":
-        """Some of the inputs, in any order, repeated if asked for twice."""
-        keys = self.keys
-        if isinstance(keys, OwnKeys):
-            keys = OwnKeys(keys.keys[index], None if keys.recency is None else keys.recency[index])
-        return Inputs(
-            rows=self.rows[index],
-            features={name: value[index] for name, value in self.features.items()},
-            own_keys=self.own_keys[index],
-            as_of=self.as_of[index],
-            keys=keys,
-            visible=self.visible.take(index),
-            fetch=self.fetch,
-        )
-
-    def show(
-        self, positions: Int[Tensor, "batch chains retrieved"], *, features: bool, ages: bool
-    ) -> tuple[Items, Fetched]:
-        """Fetched items as a classifier is shown them, and all that was fetched."""
-        fetched = self.fetch(self.rows, positions)
-        shown_ages = None
-        if ages and fetched.times is not None:
-            shown_ages = (self.as_of[:, None, None] - fetched.times).float()
-        shown = Items(positions >= 0, fetched.features if features else {}, fetched.labels, shown_ages)
-        return shown, fetched
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 Features = dict[str, Tensor]
@@ -91,6 +91,18 @@ class Visible:
             at = torch.searchsorted(self.gone, positions.contiguous()).clamp(max=self.gone.numel() - 1)
             seen &= self.gone[at] != positions
         return seen
+
+
+@dataclass(frozen=True)
+class Clock:
+    """From stored times, nanoseconds perhaps, to the model's: how many units after an origin."""
+
+    origin: int | float = 0.0
+    unit: int | float = 1.0
+
+    def model_time(self, times: Shaped[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
+        # Subtracted first: a float64 of nanoseconds since 1970 is exact to half a microsecond only.
+        return (times - self.origin).double() / self.unit
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from recollect.predictor import Inputs, Predictions, Predictor
+from recollect.history.key_table import KeyTable
+from recollect.history.memory import MemoryHistory
+from recollect.inputs import Inputs
+from recollect.predictor import Predictions, Predictor
 from recollect.records import Visible
-from recollect.retrieval.keys import SharedKeys
-from recollect.training.batches import HistoryRows, MemoryHistory
+from recollect.training.batches import HistoryRows
+from tests.tiny import history_of
 
 FIELDS = [field.name for field in fields(Predictions)]
 
@@ -48,7 +51,7 @@ def joined(parts: Sequence[Predictions]) -> Predictions:
 
 def check_sees_no_future(predictor: Predictor, rows: HistoryRows, row: int) -> None:
     """Items known at the input's time or later may be anything, or absent, or joined by as many more."""
-    history = rows.history
+    history = history_of(rows)
     plain = rows.rows(torch.tensor([row])).inputs
     expected = predictor.predict(plain)
     hidden = history.known_at >= plain.as_of
@@ -80,15 +83,14 @@ def _rows_of(history: MemoryHistory, index: Tensor) -> MemoryHistory:
 
 def _over(inputs: Inputs, history: MemoryHistory, rows: HistoryRows) -> Inputs:
     """The same inputs with another history."""
-    column = None if rows.recency_origin is None else (history.times - rows.recency_origin).float()
-    stop = torch.searchsorted(history.known_at, inputs.as_of)
-    visible = Visible(torch.zeros_like(stop), stop)
-    return replace(inputs, keys=SharedKeys(history.keys, column), visible=visible, fetch=history.fetch)
+    lookup = replace(rows.lookup, view=KeyTable().follow(history))
+    other = lookup.inputs(inputs.features, inputs.own_keys, inputs.as_of)
+    return replace(inputs, keys=other.keys, visible=other.visible, fetch=other.fetch)
 
 
 def check_changes_no_input(predictor: Predictor, rows: HistoryRows, inputs: Inputs) -> None:
     """Neither what is asked nor what is looked up nor a weight is written to, even for a moment."""
-    history = rows.history
+    history = history_of(rows)
     tensors = {
         **{f"history.{name}": getattr(history, name) for name in ("keys", "labels", "times", "known_at")},
         **{f"history.{name}": value for name, value in history.features.items()},
@@ -126,7 +128,7 @@ def check_empty_history_works(predictor: Predictor, rows: HistoryRows, inputs: I
     assert expected.log_probs.isfinite().all()
     nothing = torch.zeros_like(inputs.visible.stop)
     assert_same(predictor.predict(replace(inputs, visible=Visible(nothing, nothing))), expected)
-    empty = _rows_of(rows.history, torch.arange(0))
+    empty = _rows_of(history_of(rows), torch.arange(0))
     found = predictor.predict(_over(inputs, empty, rows))
     assert torch.equal(found.log_probs, expected.log_probs)
     assert (found.positions == -1).all()

@@ -15,7 +15,7 @@ from recollect.reproduction.systems import make_objective as build_objective
 from recollect.training.batches import HistoryRows, episode_batch
 from recollect.training.loop import Run, train
 from tests import checks
-from tests.tiny import ARCHITECTURES, CLASSES, make_objective, make_rows, seeded
+from tests.tiny import ARCHITECTURES, CLASSES, make_history, make_objective, make_rows, rows_of, seeded
 
 CASES = [(architecture, kind) for architecture in ARCHITECTURES for kind in ("items", "labels", "no_context")]
 
@@ -37,7 +37,7 @@ def make(request: pytest.FixtureRequest) -> Make:
             num_retrieved=0 if kind == "no_context" else 3,
             seed=seed,
         )
-        source = replace(make_rows(), first=20, last=40)
+        source = make_rows().between(20, 40)
         train(objective, source, None, TrainSettings(learning_rate=0.01), Run(2, 8, seed))
         return Predictor(objective.system, retrieve=retrieve)
 
@@ -51,10 +51,10 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 
 def make_some(new_class: bool) -> HistoryRows:
-    rows = make_rows()
+    history = make_history()
     if new_class:
-        rows.history.labels[30:34] = CLASSES + 1
-    return rows
+        history.labels[30:34] = CLASSES + 1
+    return rows_of(history)
 
 
 ROWS = make_some(new_class=False)

@@ -7,13 +7,24 @@ import torch
 from torch import Tensor
 
 from recollect.data.synthetic import NeedleTask
+from recollect.inputs import Inputs
 from recollect.model.build import Architecture, build_system
-from recollect.predictor import TILE_ROWS, Inputs, Predictor
+from recollect.predictor import TILE_ROWS, Predictor
 from recollect.records import FeatureSpec, Visible
 from recollect.retrieval.keys import OwnKeys
 from recollect.training.batches import episode_batch
 from tests.reference import dense_greedy, dense_keys, dense_log_p, dense_logits
-from tests.tiny import ARCHITECTURES, CLASSES, RETRIEVED, make_history, make_rows, make_system, seeded
+from tests.tiny import (
+    ARCHITECTURES,
+    CLASSES,
+    RETRIEVED,
+    history_of,
+    make_history,
+    make_rows,
+    make_system,
+    rows_of,
+    seeded,
+)
 
 
 def make_inputs(count: int = 60) -> Inputs:
@@ -128,9 +139,10 @@ def test_items_without_times_have_no_age() -> None:
 def test_a_class_first_met_among_precedents_is_possible_only_where_it_was_met() -> None:
     rows, predictor = make_rows(), Predictor(make_system())
     late = int(predictor.predict(rows.rows(torch.arange(60)).inputs).positions[59, 0])
-    history = replace(rows.history, labels=rows.history.labels.clone())
+    history = history_of(rows)
+    history = replace(history, labels=history.labels.clone())
     history.labels[late] = CLASSES + 1  # a class that training never saw
-    found = predictor.predict(replace(rows, history=history).rows(torch.arange(60)).inputs)
+    found = predictor.predict(rows_of(history).rows(torch.arange(60)).inputs)
     met = (found.positions == late).any(1)
     assert not met[:TILE_ROWS].any()
     assert met.any()

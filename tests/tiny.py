@@ -4,10 +4,14 @@ import torch
 from torch import Generator
 
 from recollect.config import StepSettings
+from recollect.history.key_table import KeyTable
+from recollect.history.memory import MemoryHistory
+from recollect.history.visibility import EVERYTHING, Window
+from recollect.inputs import Lookup
 from recollect.model.build import Architecture, build_system
 from recollect.model.system import RetrievalSystem
 from recollect.records import FeatureSpec
-from recollect.training.batches import HistoryRows, MemoryHistory
+from recollect.training.batches import HistoryRows
 from recollect.training.step import Objective
 
 KEY_DIM, CLASSES, RETRIEVED = 4, 3, 3
@@ -44,8 +48,19 @@ def make_history(items: int = 60, *, classes: int = CLASSES, seed: int = 0) -> M
 
 
 def make_rows(items: int = 60, *, classes: int = CLASSES, recency: bool = True) -> HistoryRows:
-    history = make_history(items, classes=classes)
-    return HistoryRows(history, 0, items, recency_origin=0.0 if recency else None)
+    return rows_of(make_history(items, classes=classes), recency=recency)
+
+
+def rows_of(history: MemoryHistory, *, recency: bool = True, window: Window = EVERYTHING) -> HistoryRows:
+    """All items of a history as inputs."""
+    lookup = Lookup(KeyTable().follow(history), recency=recency, window=window)
+    return HistoryRows(lookup, torch.arange(history.num_rows))
+
+
+def history_of(rows: HistoryRows) -> MemoryHistory:
+    history = rows.lookup.view.source
+    assert isinstance(history, MemoryHistory)
+    return history
 
 
 def make_system(

@@ -8,7 +8,7 @@ written over what it shows.
 import functools
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,7 +18,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from recollect.history.visibility import EVERYTHING, Exceptions, Window, visible_with, without
-from recollect.records import Features, Visible
+from recollect.records import Clock, Features, Visible
 
 Array = npt.NDArray[Any]
 
@@ -29,6 +29,9 @@ MERGED_SHARE of all: a merge copies the whole table."""
 
 TAIL_ALIGNMENT = 256
 """The tail begins at a multiple of so many positions, so that no block of keys holds items of both."""
+
+
+PLAIN_CLOCK = Clock()
 
 
 @runtime_checkable  # the shape checks of the tests ask
@@ -58,13 +61,14 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Columns:
-    """Items column by column; `row` says where each is stored."""
+    """Items column by column; `row` says where each is stored, `recency` is its time by the model's clock."""
 
     key: Float[Tensor, "items key_dim"]
     label: Int[Tensor, " items"]
     time: Shaped[Tensor, " items"]
     known_at: Shaped[Tensor, " items"]
     row: Int[Tensor, " items"]
+    recency: Float[Tensor, " items"]
 
     def __len__(self) -> int:
         return self.row.shape[0]
@@ -92,6 +96,7 @@ class TableView:
     """The items of one snapshot by position: those in order first, then the tail. -1 is no item."""
 
     source: Source
+    clock: Clock
     items: Columns
     tail: Columns
     gone: Int[Tensor, " gone"]
@@ -178,8 +183,10 @@ def _by_row(rows: Int[Tensor, " items"]) -> tuple[Int[Tensor, " items"], Int[Ten
 class KeyTable:
     """Keeps one copy of the keys on a device while views of it come and go. One thread at a time may call `follow`."""
 
-    def __init__(self, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> None:
-        self.device, self.dtype = torch.device(device), dtype
+    def __init__(
+        self, clock: Clock = PLAIN_CLOCK, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+    ) -> None:
+        self.clock, self.device, self.dtype = clock, torch.device(device), dtype
         self.view: TableView | None = None
         self._room: Columns | None = None  # the items in order, with room for more behind them
 
@@ -201,13 +208,16 @@ class KeyTable:
         def tensor(name: str) -> Tensor:
             return as_tensor(source.column(name, start))
 
-        keys = tensor("key")
-        rows = torch.arange(start, source.num_rows)
-        new = Columns(keys, tensor("label"), tensor("time"), tensor("known_at"), rows)
-        return Columns(
-            keys.to(self.device, self.dtype or keys.dtype),
-            *(getattr(new, name).to(self.device) for name in ("label", "time", "known_at", "row")),
-        )
+        time = tensor("time")
+        read = Columns(
+            tensor("key"),
+            tensor("label"),
+            time,
+            tensor("known_at"),
+            torch.arange(start, source.num_rows),
+            self.clock.model_time(time).float(),
+        ).map(lambda column: column.to(self.device))
+        return read if self.dtype is None else replace(read, key=read.key.to(self.dtype))
 
     def _extended(self, old: TableView, new: Columns) -> tuple[Columns, Columns]:
         """New items that are in order behind the others, in place; the rest among the tail."""
@@ -228,14 +238,15 @@ class KeyTable:
 
     def _with_exceptions(self, source: Source, items: Columns, tail: Columns) -> TableView:
         none = torch.empty(0, dtype=torch.long, device=self.device)
-        plain = TableView(source, items, tail, none, none, items.known_at[:0])
+        plain = TableView(source, self.clock, items, tail, none, none, items.known_at[:0])
         erased = torch.from_numpy(np.ascontiguousarray(source.erased)).to(self.device)
         rows, until = (torch.from_numpy(np.ascontiguousarray(part)).to(self.device) for part in source.superseded)
         if len(erased) == 0 and len(rows) == 0:
             return plain
         gone, superseded = plain.positions_of(erased), plain.positions_of(rows)
         there = superseded >= 0
-        return TableView(source, items, tail, gone[gone >= 0].sort().values, superseded[there], until[there])
+        gone = gone[gone >= 0].sort().values
+        return TableView(source, self.clock, items, tail, gone, superseded[there], until[there])
 
     def _merged(self, view: TableView) -> TableView:
         """The same items in new tensors, all in order and without the erased ones."""

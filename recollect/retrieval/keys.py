@@ -68,15 +68,15 @@ class SharedKeys:
     recency: Float[Tensor, " items"] | None = None
     tail: "SharedKeys | None" = None
     tail_after: Int[Tensor, " tail"] | None = None
+    tail_start: int = 0
+
+    def __post_init__(self) -> None:
+        # No block may hold items of both.
+        assert self.tail is None or (self.tail_start >= self.keys.shape[0] and self.tail_start % BLOCK == 0)
 
     @property
     def num_items(self) -> int:
         return self.keys.shape[0] if self.tail is None else self.tail_start + self.tail.num_items
-
-    @property
-    def tail_start(self) -> int:
-        """A block of its own, so that no block holds items of both."""
-        return -(-self.keys.shape[0] // BLOCK) * BLOCK
 
     @property
     def width(self) -> int:

@@ -1,10 +1,10 @@
 """Batches for training: inputs with targets, the keys they may select from and a way to fetch what they select.
 
-Knows histories per input (synthetic tasks) and one history in memory whose rows are themselves the inputs; nothing of
-models. Here a future could leak into training: see `HistoryRows`.
+Knows histories per input (synthetic tasks) and one history whose items are themselves the inputs; nothing of models.
+Here a future could leak into training: see `HistoryRows`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -12,8 +12,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Generator, Tensor
 
 from recollect.data.synthetic import Episodes
-from recollect.history.visibility import EVERYTHING, Window, check_order, visible_before
-from recollect.predictor import Fetched, Inputs
+from recollect.history.key_table import TableView
+from recollect.inputs import Fetched, Inputs, Lookup
 from recollect.records import Features, Visible
 from recollect.retrieval.keys import OwnKeys, SharedKeys
 
@@ -93,55 +93,42 @@ def _at(
 
 
 @dataclass(frozen=True)
-class MemoryHistory:
-    """Items in memory, in order of `known_at`: the small sibling of a history on disk."""
-
-    features: Features
-    keys: Float[Tensor, "items key_dim"]
-    labels: Int[Tensor, " items"]
-    times: Float[Tensor, " items"]
-    known_at: Float[Tensor, " items"]
-
-    def __post_init__(self) -> None:
-        check_order(self.known_at)
-
-    def fetch(self, rows: Int[Tensor, " batch"], positions: Int[Tensor, "batch chains retrieved"]) -> Fetched:
-        index = positions.clamp(min=0)
-        features = {name: _at(value, index) for name, value in self.features.items()}
-        return Fetched(features, _at(self.labels, index), _at(self.times, index))
-
-
-@dataclass(frozen=True)
 class HistoryRows:
-    """Rows [first, last) of a history as inputs: each is classified as of its own time.
+    """Items of a history as inputs, by their positions: each is classified as of its own time.
 
-    NOTE on leaks: an input sees items whose label was known strictly before its time, so never itself; and the caller
-    cuts [first, last) so that every target in it was known before the cutoff.
+    NOTE on leaks: an input sees items whose label was known strictly before its time, so never itself; and whoever
+    chooses the positions takes only targets that were known before the cutoff: see `known_before`.
     """
 
-    history: MemoryHistory
-    first: int
-    last: int
-    window: Window = EVERYTHING
-    recency_origin: float | None = None
+    lookup: Lookup
+    positions: Int[Tensor, " inputs"]
+
+    def between(self, first: int, last: int) -> "HistoryRows":
+        """Some of the inputs, counted in order of when their labels were known."""
+        return replace(self, positions=self.positions[first:last])
 
     def batch(self, size: int, generator: Generator) -> Batch:
-        return self.rows(torch.randint(self.first, self.last, (size,), generator=generator))
+        chosen = torch.randint(len(self.positions), (size,), generator=generator)
+        return self.rows(self.positions[chosen.to(self.positions.device)])
 
-    def rows(self, rows: Int[Tensor, " batch"]) -> Batch:
-        history = self.history
-        as_of = history.times[rows]
-        visible = visible_before(history.known_at, as_of, self.window)
-        # Measured from an origin: float32 would blur small differences between large times.
-        column = None if self.recency_origin is None else (history.times - self.recency_origin).float()
-        inputs = Inputs(
-            rows=rows,
-            features={name: value[rows] for name, value in history.features.items()},
-            own_keys=history.keys[rows].float(),
-            as_of=as_of,
-            keys=SharedKeys(history.keys, column),
-            visible=visible,
-            fetch=history.fetch,
+    def rows(self, positions: Int[Tensor, " batch"]) -> Batch:
+        view = self.lookup.view
+        inputs = self.lookup.inputs(
+            self.lookup.features_at(positions), view.at("key", positions), view.at("time", positions)
         )
-        oldest = history.times[visible.start.clamp(max=len(history.times) - 1)]
-        return Batch(inputs, history.labels[rows], torch.minimum(oldest, as_of), history.labels, history.times)
+        oldest = view.clock.model_time(view.at("time", inputs.visible.start.clamp(max=max(0, len(view.items) - 1))))
+        return Batch(
+            inputs,
+            view.at("label", positions),
+            torch.minimum(oldest, inputs.as_of),
+            self.lookup.labels,
+            self.lookup.times,
+        )
+
+
+def known_before(view: TableView, cutoff: int | float) -> Int[Tensor, " inputs"]:
+    """Positions of the items whose labels, as they stood at the cutoff, were known before it; in that order."""
+    moment = torch.tensor([cutoff], dtype=view.items.known_at.dtype, device=view.items.known_at.device)
+    everything = torch.arange(view.tail_start + len(view.tail), device=moment.device)
+    seen = everything[view.visible(moment).sees(everything.unsqueeze(0))[0]]
+    return seen[view.at("known_at", seen).argsort(stable=True)]

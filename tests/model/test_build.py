@@ -5,6 +5,7 @@ import torch
 
 from recollect.config import StepSettings
 from recollect.model.build import Architecture
+from recollect.retrieval.kernels import LN_2
 from recollect.retrieval.scoring import score
 from recollect.training.step import Moment, Objective
 from tests.tiny import ARCHITECTURES, make_objective, make_rows, make_system, nudged, seeded, without_gradient
@@ -63,4 +64,4 @@ def test_recency_is_so_many_logits_per_unit_of_time(architecture: Architecture) 
     assert inputs.keys.width == bare.shape[2] + 1
     without = (bare @ inputs.keys.tile(0, 256)[:, :-1].T) / inputs.keys.width**0.5
     times = inputs.keys.tile(0, 256)[:, -1]
-    torch.testing.assert_close(logits - without, (0.7 * times).expand_as(logits), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(logits * LN_2 - without, (0.7 * times).expand_as(logits), rtol=1e-4, atol=1e-4)

@@ -49,7 +49,7 @@ class Case:
             late = torch.randint(self.items, (self.tail,), generator=generator)
             tail = SharedKeys(keys[late], None if recency is None else recency[late])  # so there are ties
             after = torch.randint(self.items + 1, (self.tail,), generator=generator).sort().values
-            layout = replace(layout, tail=tail, tail_after=after)
+            layout = SharedKeys(keys, recency, tail, after, tail_start=-(-self.items // 256) * 256)
             visible = replace(visible, tail=tail_intervals(layout.tail_start, self.tail, batch))
         if self.holes:
             visible = replace(visible, **holes(layout.num_items, batch, generator))

@@ -10,11 +10,15 @@ from torch import Tensor
 
 from recollect.config import Dropouts, RehearsalMix, StepSettings
 from recollect.data.synthetic import Episodes, NeedleTask, RotatingTask
+from recollect.history.key_table import KeyTable
+from recollect.history.memory import MemoryHistory
 from recollect.history.visibility import Window
+from recollect.inputs import Lookup
+from recollect.records import Clock
 from recollect.retrieval.keys import OwnKeys, SharedKeys
-from recollect.training.batches import Batch, BatchSource, HistoryRows, MemoryHistory, episode_batch
+from recollect.training.batches import Batch, BatchSource, episode_batch, known_before
 from recollect.training.step import Moment, Objective
-from tests.tiny import CLASSES, KEY_DIM, make_history, make_objective, make_rows, seeded
+from tests.tiny import CLASSES, KEY_DIM, history_of, make_history, make_objective, make_rows, rows_of, seeded
 
 ROTATING = replace(RotatingTask.draw(seeded(0), dimensions=4, dates=False), history_size=6)
 
@@ -85,7 +89,7 @@ def test_an_empty_history_has_stand_ins_for_empty_slots() -> None:
         {name: value[:0] for name, value in history.features.items()},
         *(values[:0] for values in (history.keys, history.labels, history.times, history.known_at)),
     )
-    fetched = history.fetch(torch.arange(5), nothing)
+    fetched = rows_of(history).lookup.fetch(torch.arange(5), nothing)
     assert fetched.features["shop"].shape == (5, 1, 3)
     assert fetched.labels is not None
     assert fetched.labels.dtype == torch.int64
@@ -93,7 +97,7 @@ def test_an_empty_history_has_stand_ins_for_empty_slots() -> None:
 
 def test_rows_are_inputs_as_of_their_own_time() -> None:
     rows = make_rows()
-    history, index = rows.history, torch.tensor([3, 50, 3])
+    history, index = history_of(rows), torch.tensor([3, 50, 3])
     batch = rows.rows(index)
     assert torch.equal(batch.targets, history.labels[index])
     assert torch.equal(batch.inputs.as_of, history.times[index])
@@ -103,37 +107,44 @@ def test_rows_are_inputs_as_of_their_own_time() -> None:
 
 @pytest.mark.parametrize("window", [Window(), Window(items=4), Window(time=3.0)])
 def test_no_row_sees_an_item_known_at_its_time_or_later(window: Window) -> None:
-    rows = replace(make_rows(), window=window)
+    rows = rows_of(make_history(), window=window)
     batch = rows.rows(torch.arange(60))
-    known_at = rows.history.known_at
+    history = history_of(rows)
+    known_at = history.known_at
     for row, (start, stop) in enumerate(
         zip(batch.inputs.visible.start.tolist(), batch.inputs.visible.stop.tolist(), strict=True)
     ):
-        as_of = rows.history.times[row]
+        as_of = history.times[row]
         assert (known_at[start:stop] < as_of).all()
         assert not start <= row < stop
         if window == Window():
             assert (known_at[stop:] >= as_of).all()
             assert start == 0
         if start < stop:
-            assert batch.oldest[row] == torch.minimum(rows.history.times[start], as_of)
+            assert batch.oldest[row] == torch.minimum(history.times[start], as_of)
 
 
 def test_batches_are_drawn_from_the_rows_they_are_given() -> None:
-    rows = replace(make_rows(), first=10, last=14)
+    rows = make_rows().between(10, 14)
     assert isinstance(rows, BatchSource)
     batch = rows.batch(200, seeded(0))
-    assert sorted(set(batch.inputs.rows.tolist())) == [10, 11, 12, 13]
-    assert torch.equal(rows.batch(200, seeded(0)).inputs.rows, batch.inputs.rows)
+    given = {tuple(key) for key in history_of(rows).keys[10:14].tolist()}
+    assert {tuple(key) for key in batch.inputs.own_keys.tolist()} == given
+    assert torch.equal(rows.batch(200, seeded(0)).inputs.own_keys, batch.inputs.own_keys)
 
 
 def test_recency_is_measured_from_an_origin() -> None:
     late = replace(make_history(), times=1.7e9 + torch.arange(60, dtype=torch.float64) / 4)
     late = replace(late, known_at=late.times)
-    keys = HistoryRows(late, 0, 60, recency_origin=1.7e9).rows(torch.tensor([59])).inputs.keys
-    assert isinstance(keys, SharedKeys)
-    assert torch.equal(keys.recency, torch.arange(60) / 4)
+    keys = Lookup(KeyTable(Clock(origin=1.7e9, unit=2.0)).follow(late)).keys
+    assert torch.equal(keys.recency, torch.arange(60) / 8)
     assert make_rows(recency=False).rows(torch.tensor([59])).inputs.keys.width == KEY_DIM
+
+
+def test_a_label_trains_if_it_was_known_before_the_cutoff() -> None:
+    history = make_history()
+    positions = known_before(KeyTable().follow(history), 20.0)
+    assert torch.equal(positions, (history.known_at < 20.0).nonzero().squeeze(1))
 
 
 # Leaks. Items that no input of a batch may see are changed, removed and added at random.
@@ -218,9 +229,10 @@ def computed(objective: Objective, batch: Batch) -> list[Tensor]:
 def test_the_future_changes_no_bit_of_a_step(name: str, edit: Edit, rows: list[int]) -> None:
     source, index = make_rows(), torch.tensor(rows)
     # What the last of them may not see, none may.
-    edited, moved = edit.apply(source.history, index, float(source.history.times[index].max()))
+    history = history_of(source)
+    edited, moved = edit.apply(history, index, float(history.times[index].max()))
     before = computed(OBJECTIVES[name], source.rows(index))
-    after = computed(OBJECTIVES[name], replace(source, history=edited, last=len(edited.labels)).rows(moved))
+    after = computed(OBJECTIVES[name], rows_of(edited).rows(moved))
     assert all(value.isfinite().all() for value in before)
     for one, other in zip(before, after, strict=True):
         assert torch.equal(one, other)
@@ -230,9 +242,10 @@ def test_the_future_changes_no_bit_of_a_step(name: str, edit: Edit, rows: list[i
 @pytest.mark.parametrize("add", [20, 600])
 def test_a_history_that_grows_into_other_blocks_changes_a_step_by_rounding_at_most(name: str, add: int) -> None:
     source, index = make_rows(250), torch.tensor([100, 60, 101, 99])
-    edited, moved = Edit(1, 0.5, 0.0, add).apply(source.history, index, float(source.history.times[index].max()))
+    history = history_of(source)
+    edited, moved = Edit(1, 0.5, 0.0, add).apply(history, index, float(history.times[index].max()))
     before = computed(OBJECTIVES[name], source.rows(index))
-    after = computed(OBJECTIVES[name], replace(source, history=edited).rows(moved))
+    after = computed(OBJECTIVES[name], rows_of(edited).rows(moved))
     torch.testing.assert_close(after, before)
 
 
@@ -245,7 +258,7 @@ def test_edits_really_edit() -> None:
     assert (edited.known_at[1:] >= edited.known_at[:-1]).all()
     # And an item that can be seen does change a step.
     index, source = torch.tensor([59]), make_rows()
-    seen = replace(source.history, labels=(source.history.labels + (torch.arange(60) < 40)) % CLASSES)
+    seen = replace(history, labels=(history.labels + (torch.arange(60) < 40)) % CLASSES)
     before = computed(OBJECTIVES["leave_one_out"], source.rows(index))
-    after = computed(OBJECTIVES["leave_one_out"], replace(source, history=seen).rows(index))
+    after = computed(OBJECTIVES["leave_one_out"], rows_of(seen).rows(index))
     assert not all(torch.equal(one, other) for one, other in zip(before, after, strict=True))

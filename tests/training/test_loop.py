@@ -25,8 +25,8 @@ from recollect.training.loop import Progress, Run, initial_groups, moment_at, st
 from recollect.training.step import Moment, Objective, StepResult
 from tests.tiny import CLASSES, make_objective, make_rows, seeded
 
-SOURCE = replace(make_rows(), first=20, last=50)
-VALIDATION = replace(make_rows(), first=50, last=60)
+SOURCE = make_rows().between(20, 50)
+VALIDATION = make_rows().between(50, 60)
 STEP = StepSettings(samples=2, dropouts=Dropouts(0.2, 0.1, 0.1), rehearsal=RehearsalMix(0.5))
 RUN = Run(steps=6, batch_size=4, seed=3, validate_every=2, validation_size=4, checkpoint_every=3)
 PLAIN = TrainSettings(learning_rate=1e-3, scheduled=False)

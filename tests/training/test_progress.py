@@ -1,6 +1,5 @@
 """What a person sees of a run."""
 
-from dataclasses import replace
 from io import StringIO
 
 import torch
@@ -82,7 +81,7 @@ def test_a_display_without_a_console_writes_to_the_output() -> None:
 
 def test_training_moves_the_bar() -> None:
     out = console()
-    source = replace(make_rows(), first=30)
+    source = make_rows().between(30, 60)
     with Display(out) as display:
         run = Run(3, 4, bar=display.bar("training", 3))
         train(make_objective(), source, None, TrainSettings(), run)

@@ -26,9 +26,11 @@ from tests.tiny import (
     CLASSES,
     KEY_DIM,
     RETRIEVED,
+    history_of,
     make_objective,
     make_rows,
     nudged,
+    rows_of,
     seeded,
     without_gradient,
 )
@@ -92,7 +94,8 @@ def test_every_estimator_reaches_queries_and_classifier(settings: dict[str, Any]
 def test_every_estimator_learns(settings: dict[str, Any]) -> None:
     """Labels follow the first column of the features: a few steps of plain descent lower the nll."""
     rows = make_rows(classes=2)
-    rows = replace(rows, history=replace(rows.history, labels=(rows.history.keys[:, 0] > 0).long()))
+    history = history_of(rows)
+    rows = rows_of(replace(history, labels=(history.keys[:, 0] > 0).long()))
     objective, batch = make(settings, classes=2), rows.rows(torch.arange(30, 60))
     before = float(objective.validate(batch, seeded(0), rehearsed=False))
     optimizer = torch.optim.Adam(objective.parameters(), lr=0.05)
@@ -297,8 +300,8 @@ def test_plain_validation_is_the_nll_of_prediction() -> None:
 def flipped(batch: Batch) -> Batch:
     """The same batch in a world where both classes have changed names."""
     rows = make_rows(classes=2)
-    history = replace(rows.history, labels=1 - rows.history.labels)
-    return replace(rows, history=history).rows(batch.inputs.rows)
+    history = replace(history_of(rows), labels=1 - history_of(rows).labels)
+    return rows_of(history).rows(batch.inputs.rows + 30)
 
 
 def test_rehearsed_validation_is_validation_in_the_world_of_the_rule() -> None:
@@ -382,7 +385,7 @@ def test_the_label_marginal_of_one_slot_is_the_exact_expectation(
 
 def test_labels_that_training_never_saw_are_one_class_to_the_label_marginal() -> None:
     rows = make_rows()
-    rows.history.labels[20:25] = 1000
+    history_of(rows).labels[20:25] = 1000
     batch = rows.rows(torch.arange(35, 60))
     keep = batch.targets < CLASSES
     batch = rows.rows(torch.arange(35, 60)[keep])

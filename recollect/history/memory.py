@@ -1,0 +1,50 @@
+"""A history in memory: what fits is handed to the key table as a history on disk is."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from recollect.history.key_table import Array
+from recollect.history.visibility import check_order
+from recollect.records import Features
+
+
+@dataclass(frozen=True)
+class MemoryHistory:
+    """Items in order of `known_at`, all of them complete: nothing is ever corrected or erased here."""
+
+    features: Features
+    keys: Float[Tensor, "items key_dim"]
+    labels: Int[Tensor, " items"]
+    times: Shaped[Tensor, " items"]
+    known_at: Shaped[Tensor, " items"]
+
+    def __post_init__(self) -> None:
+        check_order(self.known_at)
+
+    @property
+    def generation(self) -> int:
+        return 0
+
+    @property
+    def num_rows(self) -> int:
+        return self.labels.shape[0]
+
+    @property
+    def erased(self) -> Array:
+        return np.empty(0, dtype=np.int64)
+
+    @property
+    def superseded(self) -> tuple[Array, Array]:
+        return self.erased, self.known_at[:0].numpy()
+
+    def column(self, name: str, start: int = 0, stop: int | None = None) -> Array:
+        columns = {"key": self.keys, "label": self.labels, "time": self.times, "known_at": self.known_at}
+        values: Array = columns[name][start:stop].numpy()
+        return values
+
+    def fetch(self, rows: Int[Tensor, "..."], columns: list[str] | None = None) -> Features:
+        rows = rows.cpu()
+        return {name: self.features[name][rows] for name in columns or self.features}
