@@ -116,7 +116,7 @@ RECIPES: dict[RecipeName, Recipe] = {
     # Ours: attention over precedents, recency and ages, rehearsed drift.
     "default": Recipe(
         step=StepSettings(
-            estimator="multi_sample",
+            estimator="leave_one_out",
             dropouts=Dropouts(input=0.1, context=0.05),
             rehearsal=RehearsalMix(0.6),
         ),

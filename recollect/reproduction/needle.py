@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Generator
 
-from recollect.config import Dropouts, Recipe, Scale, recipe_named, with_model, with_step, with_train
+from recollect.config import FETCH_BUDGET, Dropouts, Recipe, Scale, recipe_named, with_model, with_step, with_train
 from recollect.data.synthetic import NeedleTask
 from recollect.records import FeatureSpec
 from recollect.reproduction.needle_figures import draw_entropy, draw_panels
@@ -60,16 +60,18 @@ class NeedleBatches:
         return episode_batch(self.task.sample(size, generator), device=self.device)
 
 
-def needle_recipe(name: str) -> Recipe:
+def needle_recipe(name: str, history_size: int) -> Recipe:
     """The recipe with the appendix's one slot; the paper's with its learning rate.
 
     Ours hides the input from the classifier nine times in ten, as the paper does on its reviews: here the input is only
-    the address of an item, and what the classifier reads into it drowns what the item says. Rates are constant: a run
-    stops when it is solved, so there is no known end to anneal towards.
+    the address of an item, and what the classifier reads into it drowns what the item says. What there is to learn is
+    where to look, so the loss is that of many looks together (`multi_sample`): more of them, the rarer a hit. Rates
+    are constant: a run stops when it is solved, so there is no known end to anneal towards.
     """
     recipe = with_model(recipe_named(name), num_retrieved=1)
     if name == "paper":
         return with_train(recipe, learning_rate=2e-4)
+    recipe = with_step(recipe, estimator="multi_sample", samples=max(FETCH_BUDGET, history_size // 8))
     return with_step(with_train(recipe, scheduled=False), dropouts=Dropouts(input=0.9))
 
 
@@ -104,7 +106,7 @@ def learn(
     name: str, history_size: int, shared: bool, seed: int, sizes: Sizes, display: Display, log: Path | None
 ) -> dict[str, Any]:
     """Train one system on one history size; curves of what greedy prediction does on fresh inputs."""
-    recipe = needle_recipe(name)
+    recipe = needle_recipe(name, history_size)
     task = NeedleTask.draw(
         history_size,
         step_generator(seed, 0, use="task"),

@@ -41,7 +41,7 @@ class Sizes:
 
 SIZES: dict[Scale, Sizes] = {
     "quick": Sizes((300, 128), (250, 128), 3e-4, 64),
-    "default": Sizes((1000, 256), (2000, 256), 3e-4, 1024),
+    "default": Sizes((1500, 256), (2000, 256), 3e-4, 2048),
     "paper": Sizes((2500, 4096), (2500, 4096), 5e-5, 1024),
 }
 

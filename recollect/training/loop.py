@@ -5,7 +5,8 @@ so that nothing but the checkpoint has to be carried over. Knows objectives, not
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -82,11 +83,9 @@ def train(
     module, wrapped = fabric.setup(objective, optimizer)
     rates = [group["lr"] for group in initial_groups(objective, settings)]
     last = run.steps if run.stop_after is None else min(run.steps, run.stop_after)
-    while progress.step < last and not progress.patience_ended(settings, run.validate_every):
-        if run.stop_when is not None and run.stop_when(progress.step):
+    for step, batch in _batches(source, run, fabric, progress.step, last):
+        if progress.patience_ended(settings, run.validate_every) or (run.stop_when and run.stop_when(step)):
             break
-        step = progress.step
-        batch = source.batch(run.batch_size, step_generator(run.seed, step, fabric.global_rank, "data"))
         generator = step_generator(run.seed, step, fabric.global_rank, "choices", fabric.device)
         _set_rates(optimizer, rates, warmup_then_cosine(step, run.steps) if settings.scheduled else 1.0)
         now = (batch, moment_at(settings, step, run.steps))
@@ -105,6 +104,21 @@ def train(
     if done and progress.best_weights:
         objective.load_state_dict(progress.best_weights)
     return progress
+
+
+def _batches(source: BatchSource, run: Run, fabric: Fabric, first: int, last: int) -> Iterator[tuple[int, Batch]]:
+    """The batch of every step; the next one's inputs are read from wherever they are while this one computes."""
+
+    def read(step: int) -> Batch:
+        return source.batch(run.batch_size, step_generator(run.seed, step, fabric.global_rank, "data"))
+
+    with ThreadPoolExecutor(1, "next-batch") as reader:
+        following = reader.submit(read, first) if first < last else None
+        for step in range(first, last):
+            assert following is not None
+            batch = following.result()
+            following = reader.submit(read, step + 1) if step + 1 < last else None
+            yield step, batch
 
 
 def _same(now: tuple[Batch, Moment]) -> tuple[Batch, Moment]:

@@ -115,6 +115,10 @@ def test_each_recipe_has_its_histories() -> None:
 
 
 def test_recipes_have_the_appendixs_one_slot() -> None:
-    assert needle_recipe("default").model.num_retrieved == 1
-    assert needle_recipe("paper").model.num_retrieved == 1
-    assert needle_recipe("paper").train.learning_rate == 2e-4
+    assert needle_recipe("default", 2).model.num_retrieved == 1
+    assert needle_recipe("paper", 2).model.num_retrieved == 1
+    assert needle_recipe("paper", 2).train.learning_rate == 2e-4
+
+
+def test_a_longer_history_is_looked_at_more_often() -> None:
+    assert [needle_recipe("default", size).step.samples for size in (2, 256, 1024)] == [32, 32, 128]
