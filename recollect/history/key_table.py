@@ -50,8 +50,8 @@ class Source(Protocol):
         ...
 
     @property
-    def superseded(self) -> tuple[Array, Array]:
-        """Rows whose label was corrected, and the moment up to which each is visible."""
+    def superseded(self) -> tuple[Array, Array, Array]:
+        """Rows whose label was corrected, the moment up to which each is visible, and the commit that said so."""
         ...
 
     def column(self, name: str, start: int = 0, stop: int | None = None) -> Array: ...
@@ -240,7 +240,7 @@ class KeyTable:
         none = torch.empty(0, dtype=torch.long, device=self.device)
         plain = TableView(source, self.clock, items, tail, none, none, items.known_at[:0])
         erased = torch.from_numpy(np.ascontiguousarray(source.erased)).to(self.device)
-        rows, until = (torch.from_numpy(np.ascontiguousarray(part)).to(self.device) for part in source.superseded)
+        rows, until = (torch.from_numpy(np.ascontiguousarray(part)).to(self.device) for part in source.superseded[:2])
         if len(erased) == 0 and len(rows) == 0:
             return plain
         gone, superseded = plain.positions_of(erased), plain.positions_of(rows)

@@ -37,8 +37,8 @@ class MemoryHistory:
         return np.empty(0, dtype=np.int64)
 
     @property
-    def superseded(self) -> tuple[Array, Array]:
-        return self.erased, self.known_at[:0].numpy()
+    def superseded(self) -> tuple[Array, Array, Array]:
+        return self.erased, self.known_at[:0].numpy(), self.erased
 
     def column(self, name: str, start: int = 0, stop: int | None = None) -> Array:
         columns = {"key": self.keys, "label": self.labels, "time": self.times, "known_at": self.known_at}

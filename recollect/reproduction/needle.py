@@ -46,7 +46,7 @@ class Sizes:
 
 SIZES: dict[Scale, Sizes] = {
     "quick": Sizes((2, 8), (2, 8, 64), (), 128, 800, True),
-    "default": Sizes((2, 4, 8, 16, 32, 64, 128, 256), (2, 4, 8, 16, 32, 64, 128, 256, 1024), (4096,), 256, 4000, True),
+    "default": Sizes((2, 4, 8, 16, 32, 64, 128, 256), (2, 4, 8, 16, 32, 64, 128, 256, 1024), (), 256, 4000, True),
     "paper": Sizes((2, 4, 8, 16, 32, 64, 128, 256), (2, 4, 8, 16, 32, 64, 128, 256, 1024), (4096,), 1000, 4000, False),
 }
 
@@ -65,14 +65,16 @@ def needle_recipe(name: str, history_size: int) -> Recipe:
 
     Ours hides the input from the classifier nine times in ten, as the paper does on its reviews: here the input is only
     the address of an item, and what the classifier reads into it drowns what the item says. What there is to learn is
-    where to look, so the loss is that of many looks together (`multi_sample`): more of them, the rarer a hit. Rates
-    are constant: a run stops when it is solved, so there is no known end to anneal towards.
+    where to look, so the loss is that of many looks together (`multi_sample`): more of them, the rarer a hit, by a
+    classifier narrow enough to afford them. Rates are constant: a run stops when it is solved, so there is no known end
+    to anneal towards.
     """
     recipe = with_model(recipe_named(name), num_retrieved=1)
     if name == "paper":
         return with_train(recipe, learning_rate=2e-4)
-    recipe = with_step(recipe, estimator="multi_sample", samples=max(FETCH_BUDGET, history_size // 8))
-    return with_step(with_train(recipe, scheduled=False), dropouts=Dropouts(input=0.9))
+    recipe = with_step(recipe, estimator="multi_sample", samples=max(FETCH_BUDGET, history_size // 4))
+    recipe = with_step(with_model(recipe, width=32), dropouts=Dropouts(input=0.9))
+    return with_train(recipe, scheduled=False)
 
 
 def run(*, scale: Scale, recipes: list[str], seeds: list[int], out: Path, force: bool, log: Path | None = None) -> None:

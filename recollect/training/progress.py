@@ -15,19 +15,17 @@ class StepBar:
     """One run's line on a display; refreshed at most some times a second, since a step may take a millisecond."""
 
     def __init__(self, display: "Display", name: str, steps: int) -> None:
-        self.display = display.progress
+        self.display, self.say = display.progress, display.say
+        self.name, self.steps = name, steps
         self.task = self.display.add_task(name, total=steps, nll="", entropy="", age="", speed="")
 
     def update(self, step: int, result: StepResult) -> None:
         task = self.display.tasks[self.display.task_ids.index(self.task)]
-        self.display.update(
-            self.task,
-            completed=step,
-            nll=f"nll {float(result.nll):.3f}",
-            entropy=f"entropy {float(result.entropy):.2f}",
-            age=f"age {float(result.age):.3f}",
-            speed="" if task.speed is None else f"{task.speed:.1f} steps/s",
-        )
+        nll, entropy = f"nll {float(result.nll):.3f}", f"entropy {float(result.entropy):.2f}"
+        age, speed = f"age {float(result.age):.3f}", "" if task.speed is None else f"{task.speed:.1f} steps/s"
+        self.display.update(self.task, completed=step, nll=nll, entropy=entropy, age=age, speed=speed)
+        if not self.display.console.is_terminal and step % max(1, self.steps // 10) == 0:
+            self.say(f"{self.name}: {step} of {self.steps} steps, {nll}, {entropy}, {age}, {speed}")
 
 
 class Display:
@@ -57,5 +55,6 @@ class Display:
         return StepBar(self, name, steps)
 
     def say(self, line: str) -> None:
-        """A line of text above the bars."""
+        """A line of text above the bars, there at once even if the output is a file."""
         self.progress.console.print(line)
+        self.progress.console.file.flush()

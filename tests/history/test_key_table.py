@@ -35,8 +35,9 @@ class ListSource:
         return np.array(sorted(self.erased_rows), dtype=np.int64)
 
     @property
-    def superseded(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        return np.array(list(self.corrected), dtype=np.int64), np.array(list(self.corrected.values()), dtype=np.int64)
+    def superseded(self) -> tuple[np.ndarray[Any, Any], ...]:
+        rows, until = (np.array(list(part), dtype=np.int64) for part in (self.corrected, self.corrected.values()))
+        return rows, until, np.zeros_like(rows)
 
     def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray[Any, Any]:
         rows = np.arange(self.num_rows)

@@ -121,4 +121,4 @@ def test_recipes_have_the_appendixs_one_slot() -> None:
 
 
 def test_a_longer_history_is_looked_at_more_often() -> None:
-    assert [needle_recipe("default", size).step.samples for size in (2, 256, 1024)] == [32, 32, 128]
+    assert [needle_recipe("default", size).step.samples for size in (2, 256, 1024)] == [32, 64, 256]

@@ -52,6 +52,9 @@ def test_where_there_is_no_terminal_each_run_is_one_plain_line() -> None:
             first.update(step, result(0.5))
         second.update(1, result(0.7))
     lines = [line for line in shown(out).splitlines() if line.strip()]
+    said, lines = lines[:4], lines[4:]
+    assert said[0].startswith("first: 1 of 3 steps, nll 0.500, entropy 1.50, age 0.250")
+    assert said[3].startswith("second: 1 of 3 steps, nll 0.700")
     assert len(lines) == 2
     assert "\x1b" not in shown(out)
     assert ("3/3" in lines[0], "nll 0.500" in lines[0]) == (True, True)
