@@ -19,8 +19,7 @@ Scale = Literal["quick", "default", "paper"]
 class ModelSettings:
     """Shape of the networks. `recency` is where that coordinate's query starts, in logits per unit of time; None: none.
 
-    `dates` lets models see absolute time, as the paper does; `ages` shows the classifier how old each item is;
-    `standardise` gives features mean 0 and variance 1.
+    `dates` lets models see absolute time, as the paper does; `ages` shows the classifier how old each item is.
     """
 
     architecture: Literal["mlp", "perceiver", "precedents"] = "precedents"
@@ -33,7 +32,6 @@ class ModelSettings:
     retrieve: Literal["items", "labels"] = "items"
     ages: bool = True
     dates: bool = False
-    standardise: bool = True
     recency: float | None = 60.0
     similarity: bool = False
 
@@ -107,7 +105,11 @@ class Recipe:
 
 def chains_for(settings: StepSettings, num_retrieved: int) -> int:
     """How many chains a step draws per input."""
-    return settings.samples or max(2, FETCH_BUDGET // max(1, num_retrieved))
+    if settings.samples is None:
+        return max(2, FETCH_BUDGET // max(1, num_retrieved))
+    if settings.samples < 1:
+        raise SettingError(f"samples is {settings.samples}: draw at least 1 chain, or leave it at None")
+    return settings.samples
 
 
 _PLAIN = TrainSettings(retrieval_rate_factor=1.0, scheduled=False, clip=None)
@@ -123,14 +125,14 @@ RECIPES: dict[RecipeName, Recipe] = {
     ),
     # The paper's synthetic settings; each experiment sets its own widths and learning rate.
     "paper": Recipe(
-        model=ModelSettings("mlp", 512, (512,), ages=False, dates=True, standardise=False, recency=None),
+        model=ModelSettings("mlp", 512, (512,), ages=False, dates=True, recency=None),
         step=StepSettings(estimator="greedy_baseline", pathwise="greedy", samples=1),
         train=_PLAIN,
     ),
     # The plain classifier: the same nets without any slot.
     "no_context": Recipe(
         model=ModelSettings(
-            "mlp", 512, (512, 512), num_retrieved=0, ages=False, dates=True, standardise=False, recency=None
+            "mlp", 512, (512, 512), num_retrieved=0, ages=False, dates=True, recency=None
         ),
         step=StepSettings(estimator="greedy_baseline", samples=1),
         train=_PLAIN,

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from recollect.errors import SettingError
 from recollect.history.key_table import Array
 from recollect.history.visibility import check_order
 from recollect.records import Features
@@ -23,6 +24,13 @@ class MemoryHistory:
 
     def __post_init__(self) -> None:
         check_order(self.known_at)
+        early = (self.known_at < self.times).nonzero()
+        if len(early):
+            row = int(early[0])
+            raise SettingError(
+                f"item {row} has known_at {self.known_at[row].item()} before its time {self.times[row].item()}: "
+                "a label can't be known before the item happened; give the later moment"
+            )
 
     @property
     def generation(self) -> int:
@@ -47,4 +55,4 @@ class MemoryHistory:
 
     def fetch(self, rows: Int[Tensor, "..."], columns: list[str] | None = None) -> Features:
         rows = rows.cpu()
-        return {name: self.features[name][rows] for name in columns or self.features}
+        return {name: self.features[name][rows] for name in (self.features if columns is None else columns)}

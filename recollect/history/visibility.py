@@ -27,8 +27,13 @@ EVERYTHING = Window()
 
 
 def check_order(known_at: Shaped[Tensor, " items"]) -> None:
-    if bool((known_at[1:] < known_at[:-1]).any()):
-        raise SettingError("items must come in order of known_at: sort them before they are made a history")
+    before = (known_at[1:] < known_at[:-1]).nonzero()
+    if len(before):
+        row = int(before[0]) + 1
+        raise SettingError(
+            f"items must come in order of known_at, but item {row} has {known_at[row].item()} after "
+            f"{known_at[row - 1].item()}: sort them before they are made a history"
+        )
 
 
 def visible_before(

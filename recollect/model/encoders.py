@@ -26,9 +26,12 @@ def checked_feature(features: Features, spec: FeatureSpec, lead: tuple[int, ...]
         raise SettingError(f"{described} is missing, {came} came: give every feature the model was built with")
     value = features[spec.name]
     if list(value.shape) != expected:
-        raise SettingError(f"{described} must have shape {expected}, but {list(value.shape)} came")
+        raise SettingError(
+            f"{described} must have shape {expected}, but {list(value.shape)} came: give it the width that the model "
+            "was built with, one row per input or item"
+        )
     if categorical and value.is_floating_point():
-        raise SettingError(f"{described} must be integers, but {value.dtype} came")
+        raise SettingError(f"{described} must be integers, but {value.dtype} came: give the number of each category")
     return value
 
 

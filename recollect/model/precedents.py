@@ -19,7 +19,7 @@ from recollect.records import Answer, FeatureSpec, Items
 
 
 class PrecedentClassifier(nn.Module):
-    """Transformer blocks over one token for the input and one per slot, then two ways to answer.
+    """Blocks in which the input's token attends to one token per slot, then two ways to answer.
 
     A linear head on the input's token knows the classes of training. The pointer gives each class the attention on
     items of that class, so a class that occurs only among the retrieved items can be answered. A learned gate mixes
@@ -119,7 +119,7 @@ class PrecedentClassifier(nn.Module):
         labels: Int[Tensor, "batch chains retrieved"],
         filled: Bool[Tensor, "batch chains retrieved"],
     ) -> Answer:
-        """log((1 - gate) head + gate pointer), over one class more than the labels reach if any is new."""
+        """log((1 - gate) head + gate pointer), over as many classes as the labels reach if any is new."""
         highest = int(labels.masked_fill(~filled, 0).max()) if labels.numel() else 0
         classes = max(self.num_classes, highest + 1)
         shape = (*labels.shape[:2], classes)

@@ -51,11 +51,9 @@ class SimilarityResidual(nn.Module):
     `alpha` is one learned number, kept inside (0, 1) by a sigmoid.
     """
 
-    def __init__(self, initial_alpha: float = 0.5) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        if not 0 < initial_alpha < 1:
-            raise SettingError(f"initial_alpha must lie strictly between 0 and 1, but {initial_alpha} came")
-        self.alpha_logit = nn.Parameter(torch.logit(torch.tensor(initial_alpha)))
+        self.alpha_logit = nn.Parameter(torch.zeros(()))  # alpha starts at a half
 
     @property
     def alpha(self) -> Float[Tensor, ""]:
@@ -77,7 +75,7 @@ class RecencyQuery(nn.Module):
     def __init__(self, state_width: int, num_retrieved: int, initial: float) -> None:
         super().__init__()
         if initial <= 0:
-            raise SettingError(f"initial must be positive, to prefer newer items at the start, but {initial} came")
+            raise SettingError(f"recency is {initial}: it must be positive, to prefer newer items, or None for none")
         self.layer = RowLinear(state_width, num_retrieved)
         nn.init.zeros_(self.layer.weight)
         nn.init.constant_(self.layer.bias, initial)

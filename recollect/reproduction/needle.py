@@ -113,7 +113,7 @@ def learn(
         history_size,
         step_generator(seed, 0, use="task"),
         shared_pool=shared,
-        standardised=recipe.model.standardise,
+        standardised=name == "default",  # bits as -1 and 1; to the paper's recipe, as the paper has them
     )
     objective = make_objective(
         recipe,
@@ -194,7 +194,7 @@ def watch(objective: Objective, batch: Batch) -> dict[str, float]:
 
 
 def make_report(scale: Scale, sizes: Sizes, recipes: list[str], curves: list[dict[str, Any]]) -> dict[str, Any]:
-    """Steps and seconds until solved; with several seeds the median step, null if most seeds never got there."""
+    """Steps and seconds until solved; of several seeds those of the median one, null if most never got there."""
     report: dict[str, Any] = {"scale": scale, "sizes": asdict(sizes), "solved_below": SOLVED_BELOW}
     for key in ("solved_at_step", "seconds", "shared_pool"):
         report[key] = {name: {} for name in recipes}
@@ -202,7 +202,8 @@ def make_report(scale: Scale, sizes: Sizes, recipes: list[str], curves: list[dic
         own = [curve for curve in curves if curve["recipe"] == name]
         for size, shared in sorted({(curve["history_size"], curve["shared"]) for curve in own}):
             runs = [curve for curve in own if (curve["history_size"], curve["shared"]) == (size, shared)]
-            medians = {key: middle([curve[key] for curve in runs]) for key in ("solved_at_step", "seconds")}
+            median = middle(runs)
+            medians = {key: median[key] for key in ("solved_at_step", "seconds")}
             if shared:
                 report["shared_pool"][name][str(size)] = medians
             else:
@@ -213,10 +214,10 @@ def make_report(scale: Scale, sizes: Sizes, recipes: list[str], curves: list[dic
     return report
 
 
-def middle(values: list[Any]) -> Any:
-    """The median, counting runs that were never solved as longer than any other."""
-    ordered = sorted(values, key=lambda value: float("inf") if value is None else value)
-    return ordered[(len(ordered) - 1) // 2]
+def middle(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The run with the median number of steps, counting those that were never solved as longer than any other."""
+    steps = [float("inf") if run["solved_at_step"] is None else run["solved_at_step"] for run in runs]
+    return runs[sorted(range(len(runs)), key=steps.__getitem__)[(len(runs) - 1) // 2]]
 
 
 def exploration_fit(solved: dict[str, int | None]) -> dict[str, float] | None:

@@ -16,7 +16,8 @@ DONE = "DONE"
 def claim(out: Path, *, force: bool) -> None:
     """Make the directory ready for a new result; refuse if one is there, unless forced."""
     if out.exists() and any(out.iterdir()) and not force:
-        raise OutputExistsError(f"{out} already holds a result: add --force to replace it, or choose another --out")
+        what = "a result" if (out / DONE).exists() else "files, of an interrupted run perhaps"
+        raise OutputExistsError(f"{out} already holds {what}: add --force to replace it, or choose another --out")
     out.mkdir(parents=True, exist_ok=True)
     (out / DONE).unlink(missing_ok=True)
 

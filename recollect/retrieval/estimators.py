@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-EstimatorName = Literal["greedy_baseline", "leave_one_out", "label_marginal", "multi_sample"]
 Pathwise = Literal["sampled", "greedy"]
 
 

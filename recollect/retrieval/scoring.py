@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from recollect.errors import SettingError
 from recollect.records import Visible
 from recollect.retrieval.kernels import LN_2, can_compile, reduce_blocks, reduction
 from recollect.retrieval.keys import ROWS, Keys, OwnKeys, pad_rows
@@ -189,6 +190,8 @@ def score(
     history (prediction) leaves `keep_bytes` at 0. So may a compiled sum; where `compiled` is None, only large passes
     on an accelerator are compiled.
     """
+    if temperature <= 0:
+        raise SettingError(f"temperature is {temperature}: it must be positive, however small")
     scale = float(1.0 / (temperature * keys.width**0.5))
     if compiled is None:
         large = queries.shape[0] * queries.shape[1] * keys.num_items >= COMPILE_FROM
@@ -227,14 +230,14 @@ def summarise(scores: Scores) -> BlockSummary:
     maximum = scores.queries.new_full((batch, retrieved, scores.num_blocks), -torch.inf)
     total = torch.zeros_like(maximum)
     buffer = None if scores.kept is None else scores.buffer()
-    ends, pending = [stop for _, stop in scores.tiles()], []
-    for start, stop, logits in scores.walk():
+    starts, pending = [start for start, _ in scores.tiles()], []
+    for (start, stop, logits), following in zip(scores.walk(), [*starts[1:], None], strict=False):
         blocks = logits.unflatten(2, (-1, size)).flatten(0, 2)
         # What is not kept may be overwritten.
         scratch = blocks if buffer is None else buffer[: logits.numel()].view_as(blocks)
         pending.append((start // size, *reduce(blocks, scratch)))
         # A few tiles at once: every row of the summary is on another page of memory.
-        if len(pending) == TILES_AT_ONCE or stop == ends[-1]:
+        if len(pending) == TILES_AT_ONCE or stop != following:
             there = slice(pending[0][0], stop // size)
             maximum[:, :, there] = torch.cat([part.view(batch, retrieved, -1) for _, part, _ in pending], dim=2)
             total[:, :, there] = torch.cat([part.view(batch, retrieved, -1) for _, _, part in pending], dim=2)

@@ -78,10 +78,12 @@ def train(
     fabric = fabric or Fabric(accelerator="cpu", devices=1)
     fabric.launch()
     optimizer = make_optimizer(objective, settings)
-    identity = _identity(settings, run)
-    progress = _resume(objective, optimizer, run, identity)
+    identity = _identity(objective, settings, run)
     module, wrapped = fabric.setup(objective, optimizer)
+    # After the set-up: then the optimiser's state goes where the weights are.
+    progress = _resume(objective, optimizer, run, identity)
     rates = [group["lr"] for group in initial_groups(objective, settings)]
+    saved = progress.step
     last = run.steps if run.stop_after is None else min(run.steps, run.stop_after)
     for step, batch in _batches(source, run, fabric, progress.step, last):
         if progress.patience_ended(settings, run.validate_every) or (run.stop_when and run.stop_when(step)):
@@ -98,8 +100,11 @@ def train(
         _watch(fabric, run, step, result)
         if validation is not None and (progress.step % run.validate_every == 0 or progress.step == run.steps):
             _validate(objective, validation, run, progress)
-        if progress.step % run.checkpoint_every == 0 or progress.step == last:
+        if progress.step % run.checkpoint_every == 0:
             _save(objective, optimizer, progress, run, identity, fabric)
+            saved = progress.step
+    if progress.step != saved:
+        _save(objective, optimizer, progress, run, identity, fabric)
     done = progress.step == run.steps or progress.patience_ended(settings, run.validate_every)
     if done and progress.best_weights:
         objective.load_state_dict(progress.best_weights)
@@ -194,10 +199,11 @@ def _validate(objective: Objective, validation: BatchSource, run: Run, progress:
         progress.best_weights = {name: tensor.clone() for name, tensor in objective.state_dict().items()}
 
 
-def _identity(settings: TrainSettings, run: Run) -> dict[str, Any]:
-    """What decides the weights a run ends with, apart from the objective: a run resumed with another one is refused."""
+def _identity(objective: Objective, settings: TrainSettings, run: Run) -> dict[str, Any]:
+    """What decides the weights a run ends with, apart from the data: a run resumed with another one is refused."""
     sizes = ("steps", "batch_size", "seed", "validate_every", "validation_size")
-    return {**{name: getattr(run, name) for name in sizes}, **asdict(settings)}
+    shown = {"features": objective.features, "ages": objective.ages, "num_classes": objective.num_classes}
+    return {**{name: getattr(run, name) for name in sizes}, **asdict(settings), **asdict(objective.settings), **shown}
 
 
 def _save(

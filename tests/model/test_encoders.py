@@ -101,19 +101,19 @@ def test_gradients_reach_every_parameter() -> None:
     [
         (
             {"text": torch.zeros(3, 4)},
-            'feature "text" (embedded, width 5) must have shape [3, 5], but [3, 4] came',
+            'feature "text" (embedded, width 5) must have shape [3, 5], but [3, 4] came: give it the width',
         ),
         (
             {"votes": torch.zeros(3)},
-            'feature "votes" (numeric, width 2) must have shape [3, 2], but [3] came',
+            'feature "votes" (numeric, width 2) must have shape [3, 2], but [3] came: give it the width',
         ),
         (
             {"shop.id": torch.zeros(3, 1, dtype=torch.long)},
-            'feature "shop.id" (categorical, width 4) must have shape [3], but [3, 1] came',
+            'feature "shop.id" (categorical, width 4) must have shape [3], but [3, 1] came: give it the width',
         ),
         (
             {"shop.id": torch.zeros(3)},
-            'feature "shop.id" (categorical, width 4) must be integers, but torch.float32 came',
+            'feature "shop.id" (categorical, width 4) must be integers, but torch.float32 came: give the',
         ),
     ],
 )

@@ -94,7 +94,14 @@ def test_several_seeds_have_a_median(tmp_path: Path) -> None:
     [([3], 3), ([9, 3, 5], 5), ([None, 4], 4), ([None, None, 4], None), ([None, 4, 2], 4), ([None], None)],
 )
 def test_runs_never_solved_count_as_longer_than_any_other(values: list[Any], expected: Any) -> None:
-    assert middle(values) == expected
+    runs = [{"solved_at_step": value, "seconds": place} for place, value in enumerate(values)]
+    assert middle(runs)["solved_at_step"] == expected
+
+
+def test_the_seconds_are_those_of_the_run_with_the_median_step() -> None:
+    steps, seconds = (20, 40, None), (20.0, 41.0, 9.0)
+    runs = [{"solved_at_step": step, "seconds": value} for step, value in zip(steps, seconds, strict=True)]
+    assert middle(runs)["seconds"] == 41.0
 
 
 def test_a_straight_line_is_fitted_as_one() -> None:

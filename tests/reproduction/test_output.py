@@ -24,6 +24,9 @@ def test_what_is_there_is_not_overwritten_unasked(tmp_path: Path) -> None:
     with pytest.raises(OutputExistsError, match="already holds a result: add --force to replace it, or choose another"):
         claim(tmp_path, force=False)
     assert (tmp_path / "DONE").exists()
+    (tmp_path / "DONE").unlink()
+    with pytest.raises(OutputExistsError, match="already holds files, of an interrupted run perhaps: add --force"):
+        claim(tmp_path, force=False)
 
 
 def test_with_force_the_old_result_no_longer_counts_as_done(tmp_path: Path) -> None:

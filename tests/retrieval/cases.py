@@ -24,15 +24,16 @@ class Case:
     keep: bool = False
     tail: int = 0
     holes: bool = False
+    early: bool = False
 
     def __str__(self) -> str:
-        flags = [name for name in ("recency", "keep", "holes") if getattr(self, name)]
+        flags = [name for name in ("recency", "keep", "holes", "early") if getattr(self, name)]
         flags += [f"tail{self.tail}"] if self.tail else []
         return "-".join([self.layout, str(self.items), str(self.dtype).removeprefix("torch."), *flags])
 
     def build(self, temperature: float = 1.0, seed: int = 0, clusters: int | None = None) -> "Problem":
         generator = torch.Generator().manual_seed(seed)
-        visible = intervals(self.items)
+        visible = intervals(self.items // 3 if self.early else self.items)  # early: none sees the later blocks
         batch, width = visible.start.shape[0], 6
         lead = (batch,) if self.layout == "own" else ()
         keys = torch.randn(*lead, self.items, width, generator=generator)
@@ -119,6 +120,7 @@ CASES = [
     Case("shared", 300, tail=7),
     Case("shared", 256, torch.float16, tail=300, recency=True),
     Case("shared", 507, tail=20, keep=True, holes=True),
+    Case("shared", 900, tail=5, early=True),
     Case("shared", 700, holes=True, recency=True),
     Case("own", 255, holes=True),
     Case("own", 123, torch.bfloat16),

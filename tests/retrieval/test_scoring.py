@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from recollect.errors import SettingError
 from recollect.records import Visible
 from recollect.retrieval import scoring
 from recollect.retrieval.kernels import LN_2, can_compile
@@ -30,6 +31,12 @@ def test_summaries_are_those_of_the_dense_logits(case: Case) -> None:
     torch.testing.assert_close(summary.maximum.double(), blocks.amax(-1), rtol=1e-6, atol=1e-6)
     total = (blocks - blocks.amax(-1, keepdim=True)).exp2().sum(-1).nan_to_num(0.0)
     torch.testing.assert_close(summary.total.double(), total, rtol=2e-6, atol=0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0])
+def test_a_temperature_must_be_positive(temperature: float) -> None:
+    with pytest.raises(SettingError, match=f"temperature is {temperature}: it must be positive"):
+        Case("shared", 123).build(temperature).scores()
 
 
 @pytest.mark.usefixtures("_tile_bytes")

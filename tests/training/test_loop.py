@@ -157,6 +157,23 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path, name: str, oth
         run_once(PLAIN, replace(RUN, checkpoints=tmp_path, **{name: other}))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [dict(estimator="multi_sample"), dict(rehearsal=RehearsalMix(0.9)), dict(dropouts=Dropouts(item=0.5))],
+    ids=str,
+)
+def test_the_checkpoint_of_another_objective_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    run = replace(RUN, checkpoints=tmp_path, stop_after=1)
+    run_once(PLAIN, run)
+    with pytest.raises(CheckpointError, match=f"is of a run with {next(iter(change))} .*: use another directory"):
+        train(make_objective(replace(STEP, **change)), SOURCE, VALIDATION, PLAIN, run)
+
+
+def test_a_run_that_stops_early_leaves_its_last_step(tmp_path: Path) -> None:
+    run_once(PLAIN, replace(RUN, checkpoints=tmp_path, stop_when=lambda step: step == 2))
+    assert [path.name for path in complete_checkpoints(tmp_path)] == ["step-00000002"]
+
+
 def test_the_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
     run_once(PLAIN, replace(RUN, checkpoints=tmp_path, stop_after=1))
     with pytest.raises(CheckpointError, match=f"with learning_rate {PLAIN.learning_rate}, this one has 0.5: use"):

@@ -378,9 +378,15 @@ def test_the_label_marginal_of_one_slot_is_the_exact_expectation(
     expected.backward()
     torch.testing.assert_close(result.loss.detach(), expected.detach(), rtol=1e-5, atol=1e-6)
     for gradient, parameter in zip(found, objective.parameters(), strict=True):
-        if gradient is not None:
-            assert parameter.grad is not None
+        assert (gradient is None) == (parameter.grad is None)
+        if gradient is not None and parameter.grad is not None:
             torch.testing.assert_close(gradient, parameter.grad, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("samples", [0, -3])
+def test_a_step_draws_at_least_one_chain(samples: int) -> None:
+    with pytest.raises(SettingError, match=f"samples is {samples}: draw at least 1 chain"):
+        make(dict(estimator="greedy_baseline", samples=samples))
 
 
 def test_labels_that_training_never_saw_are_one_class_to_the_label_marginal() -> None:
