@@ -15,3 +15,19 @@ class CheckpointError(RecollectError):
 
 class OutputExistsError(RecollectError):
     """A result that would be overwritten."""
+
+
+class HistoryError(RecollectError):
+    """A history that is missing, of another kind than asked for, or asked for what it does not hold."""
+
+
+class HistoryDamagedError(HistoryError):
+    """A file of a history that is cut, changed or gone although the history names it."""
+
+
+class HistoryLockedError(HistoryError):
+    """A second writer where only one may be."""
+
+
+class ItemError(HistoryError):
+    """Items that do not fit the history they are meant for; nothing of them was written."""
