@@ -131,9 +131,7 @@ RECIPES: dict[RecipeName, Recipe] = {
     ),
     # The plain classifier: the same nets without any slot.
     "no_context": Recipe(
-        model=ModelSettings(
-            "mlp", 512, (512, 512), num_retrieved=0, ages=False, dates=True, recency=None
-        ),
+        model=ModelSettings("mlp", 512, (512, 512), num_retrieved=0, ages=False, dates=True, recency=None),
         step=StepSettings(estimator="greedy_baseline", samples=1),
         train=_PLAIN,
     ),
