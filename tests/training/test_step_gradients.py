@@ -128,7 +128,7 @@ def make(settings: dict[str, Any]) -> Objective:
     return objective
 
 
-@pytest.mark.parametrize(("settings", "exact"), CASES, ids=str)
+@pytest.mark.parametrize(("settings", "exact"), CASES, ids=[str(settings) for settings, _ in CASES])
 def test_a_step_estimates_the_gradient_of_its_objective(
     settings: dict[str, Any], exact: Exact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
