@@ -134,8 +134,8 @@ def test_batches_are_drawn_from_the_rows_they_are_given() -> None:
 
 
 def test_recency_is_measured_from_an_origin() -> None:
-    late = replace(make_history(), times=1.7e9 + torch.arange(60, dtype=torch.float64) / 4)
-    late = replace(late, known_at=late.times)
+    times = 1.7e9 + torch.arange(60, dtype=torch.float64) / 4
+    late = replace(make_history(), times=times, known_at=times)
     keys = Lookup(KeyTable(Clock(origin=1.7e9, unit=2.0)).follow(late)).keys
     assert torch.equal(keys.recency, torch.arange(60) / 8)
     assert make_rows(recency=False).rows(torch.tensor([59])).inputs.keys.width == KEY_DIM
