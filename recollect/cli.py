@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 import typer
 
 from recollect import __version__
+from recollect.cli_history import history
+from recollect.cli_plan import plan
 from recollect.errors import RecollectError
 
 Scale = Literal["quick", "default", "paper"]
@@ -58,6 +60,8 @@ reproduce = typer.Typer(
     "Example: recollect reproduce needle --scale quick",
 )
 app.add_typer(reproduce, name="reproduce")
+app.add_typer(history, name="history")
+app.command()(plan)
 
 
 def _print_version(asked: bool) -> bool:
@@ -136,6 +140,17 @@ def reproduce_needle(
         force=force,
         log=log,
     )
+
+
+@reproduce.command("memory")
+def reproduce_memory(scale: ScaleOption = "default", out: OutOption = None, force: ForceOption = False) -> None:
+    """Peak memory of a training step against history size, batch, slots, key and feature width: planned and measured.
+
+    Example: recollect reproduce memory --scale quick --out runs/mine
+    """
+    from recollect.reproduction import memory
+
+    memory.run(scale=scale, out=out or Path("runs") / f"memory-{scale}", force=force)
 
 
 def _use_threads(threads: int | None) -> None:

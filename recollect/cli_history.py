@@ -1,0 +1,158 @@
+"""The commands under `recollect history`: thin, like the rest of the command line; heavy imports stay inside them."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+history = typer.Typer(
+    no_args_is_help=True,
+    help="Look after a history on disk or on an object store.\n\nExample: recollect history inspect ./history",
+)
+
+PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="A directory, or a URL such as s3://bucket/name.")]
+
+
+@history.command()
+def append(
+    path: PathArgument,
+    file: Annotated[Path, typer.Argument(help=".parquet, .arrow, .feather, .jsonl or .npz", exists=True)],
+    on_duplicate: Annotated[
+        Literal["refuse", "skip"], typer.Option(help="What to do with an id that is there already.")
+    ] = "refuse",
+    create: Annotated[bool, typer.Option("--create", help="Make a new history that fits the file.")] = False,
+    feature: Annotated[
+        list[str] | None, typer.Option(help="With --create: a column that is a feature; others are payload.")
+    ] = None,
+    key_function: Annotated[str, typer.Option(help="With --create: fingerprint of what made the keys.")] = "",
+    time: Annotated[
+        Literal["nanoseconds", "number"] | None,
+        typer.Option(help="With --create: what times are.", show_default="by the file"),
+    ] = None,
+) -> None:
+    """Add the items of a file, durably: columns id, time, label, key, perhaps known_at, features and payload.
+
+    Example: recollect history append ./history items.parquet --create --feature embedding
+    """
+    from recollect.history.files import read_items, schema_of
+    from recollect.history.writer import HistoryWriter
+
+    items = read_items(file)
+    if create:
+        schema = schema_of(items, features=feature or [], key_function=key_function, time=time)
+        writer = HistoryWriter.create(path, schema)
+    else:
+        writer = HistoryWriter.open(path)
+    with writer:
+        done = writer.append(items, on_duplicate=on_duplicate)
+    skipped = f", {done.skipped} skipped" if done.skipped else ""
+    typer.echo(f"{done.added} items added{skipped}; {path} is at version {done.commit}")
+
+
+@history.command()
+def inspect(
+    path: PathArgument, as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False
+) -> None:
+    """Say what a history holds.
+
+    Example: recollect history inspect ./history --json
+    """
+    from recollect.history.reader import History
+
+    found = History.open(path).snapshot.describe()
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    width = max(map(len, found))
+    for name, value in found.items():
+        typer.echo(f"{name.ljust(width)}  {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+@history.command()
+def verify(path: PathArgument) -> None:
+    """Read every byte and compare it with its checksum; exit code 1 if anything is wrong.
+
+    Example: recollect history verify ./history
+    """
+    from recollect.history.verify import verify as problems_of
+
+    problems = problems_of(path)
+    for problem in problems:
+        typer.echo(problem)
+    if problems:
+        raise typer.Exit(1)
+    typer.echo(f"{path} is whole")
+
+
+@history.command()
+def compact(path: PathArgument) -> None:
+    """Merge small segments, and remove the bytes of what was erased.
+
+    Example: recollect history compact ./history
+    """
+    from recollect.history.writer import HistoryWriter
+
+    with HistoryWriter.open(path) as writer:
+        writer.compact()
+        typer.echo(f"{path} is compact at version {writer.version}")
+
+
+@history.command()
+def correct(
+    path: PathArgument,
+    item: Annotated[str, typer.Argument(metavar="ID", help="The item's id.")],
+    label: Annotated[str, typer.Argument(help="The right label: a name, or a code.")],
+    at: Annotated[str, typer.Option(help="When the right label became known: ISO 8601, or a number.")],
+) -> None:
+    """Give an item another label from a moment on; what was known before stays as it was.
+
+    Example: recollect history correct ./history order-17 fraud --at 2024-05-01T12:00:00Z
+    """
+    from recollect.history.writer import HistoryWriter
+
+    with HistoryWriter.open(path) as writer:
+        code = label if writer.classes else _whole_number(label, "label")
+        writer.correct(_id(item, writer.schema.id), code, _moment(at, writer.schema.time))
+        typer.echo(f"{item} is {label} from {at} on; {path} is at version {writer.version}")
+
+
+@history.command()
+def erase(
+    path: PathArgument, items: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of items.")]
+) -> None:
+    """Take items out of every view, past ones too. `compact` then removes their bytes.
+
+    Example: recollect history erase ./history order-17 order-18
+    """
+    from recollect.history.writer import HistoryWriter
+
+    with HistoryWriter.open(path) as writer:
+        rows = writer.erase([_id(item, writer.schema.id) for item in items])
+        typer.echo(f"{rows} rows erased; remove their bytes with: recollect history compact {path}")
+
+
+def _id(text: str, kind: str) -> str | int:
+    return _whole_number(text, "id") if kind == "integer" else text
+
+
+def _whole_number(text: str, name: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"this history's {name}s are whole numbers, not {text!r}") from None
+
+
+def _moment(text: str, kind: str) -> str | float:
+    if kind == "nanoseconds":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"this history's times are numbers, not {text!r}") from None

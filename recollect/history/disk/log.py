@@ -1,0 +1,358 @@
+"""The log: one checksummed record per commit, appended to a local file or put as one object each.
+
+A record is complete or does not count. Knows how a commit is written; not what it does to a history.
+"""
+
+import json
+import os
+import struct
+import weakref
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from recollect.errors import HistoryDamagedError, HistoryError, HistoryLockedError
+from recollect.history.disk.format import Manifest, SegmentEntry, column_types, raw
+from recollect.history.disk.schema import Schema
+from recollect.history.disk.storage import Bytes, LocalStorage, RemoteStorage, Storage
+
+MAGIC = b"RHL1"
+HEAD = struct.Struct("<4sIQQII")  # magic, crc32 of the body, length of the body, commit, zero, crc32 of these
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Items in their stored form: one array per column, and the payload as a table if the history has one."""
+
+    count: int
+    columns: dict[str, NDArray[Any]]
+    payload: pa.Table | None
+
+    @property
+    def id_width(self) -> int:
+        return int(self.columns["id"].dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.columns.values()) + (self.payload.nbytes if self.payload else 0)
+
+    def take(self, chosen: NDArray[Any]) -> "Rows":
+        count = int(chosen.sum()) if chosen.dtype == bool else len(chosen)
+        rows = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+        columns = {name: array[rows] for name, array in self.columns.items()}
+        return Rows(count, columns, None if self.payload is None else self.payload.take(rows))
+
+
+def _no_rows() -> NDArray[np.int64]:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one commit does. Rows it names are storage rows of the generation the log belongs to.
+
+    `superseded` rows stop being visible after `until`; `segment` stands for items that were written as one;
+    `classes` are names new with this commit; a `closing` record ends the log and changes nothing.
+    """
+
+    commit: int
+    rows: Rows | None = None
+    segment: SegmentEntry | None = None
+    superseded: NDArray[np.int64] = field(default_factory=_no_rows)
+    until: NDArray[Any] = field(default_factory=_no_rows)
+    erased: NDArray[np.int64] = field(default_factory=_no_rows)
+    classes: tuple[str, ...] = ()
+    closing: bool = False
+
+
+def encode(change: Change, schema: Schema, writer: str) -> list[Bytes]:
+    """The record of a commit, in pieces; `writer` tells two writers' otherwise equal records apart."""
+    rows = change.rows
+    payload: Bytes = b"" if rows is None or rows.payload is None else _table_bytes(rows.payload)
+    described = {
+        "rows": 0 if rows is None else rows.count,
+        "id_width": 0 if rows is None else rows.id_width,
+        "payload_bytes": len(payload),
+        "superseded": len(change.superseded),
+        "erased": len(change.erased),
+        "classes": list(change.classes),
+        "segment": change.segment and change.segment.to_json(),
+        "closing": change.closing,
+        "writer": writer,
+    }
+    text = json.dumps(described).encode()
+    pieces: list[Bytes] = [len(text).to_bytes(4, "little"), text]
+    if rows is not None:
+        for name, (dtype, shape) in column_types(schema, rows.id_width).items():
+            pieces.append(_raw(rows.columns[name], dtype, (rows.count, *shape)))
+        pieces.append(payload)
+    pieces.append(_raw(change.superseded, np.dtype("<i8"), (len(change.superseded),)))
+    pieces.append(_raw(change.until, schema.time_type, (len(change.superseded),)))
+    pieces.append(_raw(change.erased, np.dtype("<i8"), (len(change.erased),)))
+    length, crc = 0, 0
+    for piece in pieces:
+        length, crc = length + len(piece), zlib.crc32(piece, crc)
+    head = HEAD.pack(MAGIC, crc, length, change.commit, 0, 0)[:-4]
+    return [head + zlib.crc32(head).to_bytes(4, "little"), *pieces]
+
+
+def _raw(array: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> memoryview:
+    assert array.shape == shape, (array.shape, shape)
+    return raw(np.ascontiguousarray(array, dtype))
+
+
+def _table_bytes(table: pa.Table) -> memoryview:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return memoryview(sink.getvalue())
+
+
+def _decode(commit: int, body: memoryview, schema: Schema) -> Change:
+    length = int.from_bytes(body[:4], "little")
+    described = json.loads(bytes(body[4 : 4 + length]))
+    at = 4 + length
+
+    def take(dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        nonlocal at
+        count = int(np.prod(shape, dtype=np.int64))
+        array = np.frombuffer(body, dtype, count, at).reshape(shape)
+        at += count * dtype.itemsize
+        return array
+
+    rows, count = None, described["rows"]
+    if count:
+        types = column_types(schema, described["id_width"])
+        columns = {name: take(dtype, (count, *shape)) for name, (dtype, shape) in types.items()}
+        payload = None
+        if described["payload_bytes"]:
+            stream = body[at : at + described["payload_bytes"]]
+            payload = pa.ipc.open_stream(pa.py_buffer(stream)).read_all()
+            at += described["payload_bytes"]
+        rows = Rows(count, columns, payload)
+    superseded = take(np.dtype("<i8"), (described["superseded"],))
+    until = take(schema.time_type, (described["superseded"],))
+    erased = take(np.dtype("<i8"), (described["erased"],))
+    segment = described["segment"]
+    return Change(
+        commit,
+        rows,
+        segment and SegmentEntry.from_json(segment),
+        superseded,
+        until,
+        erased,
+        tuple(described["classes"]),
+        described["closing"],
+    )
+
+
+def _head_at(data: memoryview, at: int) -> tuple[int, int, int] | None:
+    """crc32 and length of a body, and its commit, if a whole head stands there."""
+    head = data[at : at + HEAD.size]
+    if len(head) < HEAD.size or bytes(head[:4]) != MAGIC:
+        return None
+    _, crc, length, commit, _, check = HEAD.unpack(head)
+    return (crc, length, commit) if zlib.crc32(head[:-4]) == check else None
+
+
+def decode_all(data: Bytes, first_commit: int, schema: Schema, where: str) -> tuple[list[Change], int]:
+    """The complete records from the beginning, and how many bytes they take.
+
+    What follows them is what a crash left of an append that was never acknowledged. A bad record with a good one
+    after it is no such thing: each is on disk before the next is begun.
+    """
+    view, at = memoryview(data), 0
+    changes: list[Change] = []
+    while at < len(view):
+        head = _head_at(view, at)
+        body = view[at + HEAD.size : at + HEAD.size + head[1]] if head else view[:0]
+        if head is None or len(body) < head[1] or zlib.crc32(body) != head[0]:
+            break
+        if head[2] != first_commit + len(changes):
+            raise HistoryDamagedError(
+                f"{where} has commit {head[2]} where {first_commit + len(changes)} should be: restore it from a copy"
+            )
+        changes.append(_decode(head[2], body, schema))
+        at += HEAD.size + head[1]
+    if _later_record(view, at):
+        raise HistoryDamagedError(
+            f"{where} is damaged at byte {at}, in commit {first_commit + len(changes)}, and goes on after it: "
+            "restore it from a copy"
+        )
+    return changes, at
+
+
+def _later_record(view: memoryview, bad: int) -> bool:
+    rest = bytes(view[bad + 1 :])
+    found = rest.find(MAGIC)
+    while found >= 0:
+        if _head_at(view, bad + 1 + found) is not None:
+            return True
+        found = rest.find(MAGIC, found + 1)
+    return False
+
+
+# Reading and writing
+
+
+class LocalLog:
+    """One file. Readers keep it open, so that it stays readable when it was sealed and removed meanwhile."""
+
+    def __init__(self, storage: LocalStorage, number: int, next_commit: int, *, writable: bool = False) -> None:
+        self.name = log_name(number, local=True)
+        self.next_commit = next_commit
+        self._path: Path = storage.path(self.name)
+        self._fd = os.open(self._path, os.O_RDWR if writable else os.O_RDONLY)
+        self.close = weakref.finalize(self, os.close, self._fd)
+        self._end = 0
+        self._broken = False
+
+    @property
+    def size(self) -> int:
+        return self._end
+
+    def read_new(self, schema: Schema) -> list[Change]:
+        """The commits since the last call; an incomplete one is left for later."""
+        size = os.fstat(self._fd).st_size
+        if size == self._end:
+            return []
+        if size < self._end:
+            raise HistoryDamagedError(f"{self._path} is shorter than it was: restore it from a copy")
+        try:
+            changes, used = self._decode(size, schema)
+        except HistoryDamagedError:
+            # A reader may overtake a writer in the middle of a record; looking again settles it.
+            changes, used = self._decode(os.fstat(self._fd).st_size, schema)
+        self._end += used
+        self.next_commit += len(changes)
+        return changes
+
+    def _decode(self, size: int, schema: Schema) -> tuple[list[Change], int]:
+        data = os.pread(self._fd, size - self._end, self._end)
+        return decode_all(data, self.next_commit, schema, str(self._path))
+
+    def cut_tail(self) -> None:
+        """Take off what a crash left behind the last complete record."""
+        if os.fstat(self._fd).st_size > self._end:
+            os.ftruncate(self._fd, self._end)
+            os.fsync(self._fd)
+
+    def append(self, record: list[Bytes]) -> None:
+        if self._broken:
+            raise HistoryError(f"an earlier append to {self._path} failed: open the history anew")
+        try:
+            length = _write_all(self._fd, record, self._end)
+            os.fdatasync(self._fd)
+        except BaseException:
+            # Not acknowledged, so it must not count; and what the disk holds now only a new start can tell.
+            self._broken = True
+            os.ftruncate(self._fd, self._end)
+            raise
+        self._end += length
+        self.next_commit += 1
+
+
+class RemoteLog:
+    """One object per commit, created only if absent: of two writers, one is refused."""
+
+    def __init__(self, storage: RemoteStorage, number: int, next_commit: int) -> None:
+        self.name = log_name(number, local=False)
+        self.next_commit = next_commit
+        self.size = 0
+        self._storage = storage
+        self._broken = False
+
+    def _record(self, commit: int) -> str:
+        return f"{self.name}/{commit:012d}"
+
+    def read_new(self, schema: Schema) -> list[Change]:
+        """The commits since the last call. One request if there are none; if there are, the rest at once."""
+        changes = self._read([self._record(self.next_commit)], schema)
+        if changes:
+            first, listed = self._record(self.next_commit), self._storage.names(self.name)
+            changes += self._read([name for name in listed if name >= first], schema)
+        return changes
+
+    def _read(self, names: list[str], schema: Schema) -> list[Change]:
+        changes: list[Change] = []
+        for name, data in self._storage.read_several(names).items():
+            found, used = decode_all(data, self.next_commit, schema, f"{self._storage.url}/{name}")
+            if len(found) != 1 or used != len(data):
+                raise HistoryDamagedError(f"{self._storage.url}/{name} is damaged: restore it from a copy")
+            changes += found
+            self.size += len(data)
+            self.next_commit += 1
+        return changes
+
+    def cut_tail(self) -> None:
+        """An object is there whole or not at all."""
+
+    def append(self, record: list[Bytes]) -> None:
+        if self._broken:
+            raise HistoryError(f"an earlier append to {self._storage.url} failed: open the history anew")
+        name, data = self._record(self.next_commit), b"".join(record)
+        try:
+            self._storage.create(name, data)
+        except FileExistsError as error:
+            # A client that repeats a put whose answer was lost meets its own record.
+            if self._storage.read(name) != data:
+                self._broken = True
+                raise HistoryLockedError(
+                    f"another writer has made commit {self.next_commit} of {self._storage.url}: "
+                    "let one process write, and open the history anew"
+                ) from error
+        except BaseException:
+            self._broken = True  # whether it counts, only a new start can tell
+            raise
+        self.size += len(data)
+        self.next_commit += 1
+
+    def close(self) -> None:
+        pass
+
+
+Log = LocalLog | RemoteLog
+
+
+def log_name(number: int, *, local: bool) -> str:
+    return f"log-{number:08d}" + (".bin" if local else "")
+
+
+def create_log(storage: Storage, number: int) -> None:
+    """A local log begins as an empty file: one that is missing was lost, not never begun."""
+    if storage.local:
+        storage.write(log_name(number, local=True), [])
+
+
+def open_log(storage: Storage, number: int, next_commit: int, *, writable: bool = False) -> Log:
+    if isinstance(storage, LocalStorage):
+        return LocalLog(storage, number, next_commit, writable=writable)
+    assert isinstance(storage, RemoteStorage)
+    return RemoteLog(storage, number, next_commit)
+
+
+def log_files(storage: Storage, manifest: Manifest, following: Manifest) -> list[str]:
+    """The files of a manifest's log, which was closed when the following manifest was made."""
+    name = log_name(manifest.log, local=storage.local)
+    if storage.local:
+        return [name]
+    return [f"{name}/{commit:012d}" for commit in range(manifest.commit + 1, following.commit + 2)]
+
+
+def _write_all(fd: int, pieces: list[Bytes], at: int) -> int:
+    """One call for as many pieces as the system takes at once; returns the number of bytes."""
+    views = [memoryview(piece) for piece in pieces if len(piece)]
+    start = at
+    while views:
+        written = os.pwritev(fd, views[:512], at)
+        at += written
+        while views and written >= len(views[0]):
+            written -= len(views.pop(0))
+        if views:
+            views[0] = views[0][written:]
+    return at - start

@@ -1,0 +1,298 @@
+"""The commits of a history as its writer makes them: to the log, into segments, and segments into larger ones.
+
+A commit is one record of the log. Now and then the log is sealed: its items become a segment, and a new manifest
+names that and an empty log. Knows checked rows; nothing of what users hand in.
+"""
+
+import logging
+import os
+import secrets
+import threading
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.errors import HistoryError
+from recollect.history.compaction import Limits, Merge, merge_run, next_merge, next_rewrite, rewrite, without_rows
+from recollect.history.disk.format import MANIFEST, PREVIOUS, FileEntry, Manifest, SegmentEntry
+from recollect.history.disk.log import Change, Log, Rows, create_log, encode, log_files, open_log
+from recollect.history.disk.schema import Schema
+from recollect.history.disk.segments import Segment, write_segment
+from recollect.history.disk.state import Buffer, Changes, State
+from recollect.history.disk.storage import Storage, lost_file
+
+# Whoever opens a history asks for every record of its log, and on an object store each is a request.
+_REMOTE_COMMITS = 256
+
+_NOTHING = np.empty(0, np.int64)
+
+logger = logging.getLogger(__name__)
+
+
+class Journal:
+    """The writer's side of a history. Every method may be called by any thread."""
+
+    def __init__(self, storage: Storage, limits: Limits) -> None:
+        """The storage must be locked. Cuts off what a crash left unfinished: nothing acknowledged is in it."""
+        self.storage = storage
+        self.limits = limits
+        self.mutex = threading.RLock()
+        self.state, self._log, self._closed_log = _load(storage)
+        self._token = secrets.token_hex(4)
+        self._named = self.state.manifest.named
+        self._before = _previous(storage) or self.state.manifest
+        # Held by whoever copies segments: the background thread, or compact().
+        self._copying = threading.Lock()
+        self._merged: list[Merge] = []
+        self._worker: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._removing = ThreadPoolExecutor(1, "recollect-remove")
+        self._process = os.getpid()
+        self._unusable = ""
+        if self._closed_log:
+            # A writer died between closing the log and naming the next: finish what it began.
+            self._seal()
+        if storage.local:
+            self._remove_unnamed()
+
+    @property
+    def schema(self) -> Schema:
+        return self.state.schema
+
+    def check_usable(self) -> None:
+        forked = "it belongs to another process" if os.getpid() != self._process else ""
+        if why := self._unusable or forked:
+            raise HistoryError(
+                f"this writer of history {self.storage.url} can't be used, {why}: open the history again"
+            )
+
+    def commit(
+        self,
+        rows: Rows | None = None,
+        superseded: NDArray[np.int64] = _NOTHING,
+        until: NDArray[Any] = _NOTHING,
+        erased: NDArray[np.int64] = _NOTHING,
+        classes: tuple[str, ...] = (),
+    ) -> int:
+        """Make one commit, durable when this returns; many rows become a segment at once."""
+        with self.mutex:
+            self.check_usable()
+            commit, segment = self.state.version + 1, None
+            if rows is not None and self.limits.is_large(rows.count, rows.nbytes):
+                commits = np.full(rows.count, commit, np.int64)
+                segment = write_segment(self.storage, self._new_name(), self.schema, rows, commits)
+                rows = None
+            change = Change(commit, rows, segment, superseded, until, erased, classes)
+            self._log.append(encode(change, self.schema, self._token))
+            self.state.apply(change)
+            if self._is_full():
+                self._seal_after_commit()
+            return commit
+
+    def _is_full(self) -> bool:
+        buffered = sum(part.rows for part in self.state.buffered())
+        commits = self.state.version - self.state.manifest.commit
+        return self.limits.is_full(buffered, self._log.size) or (not self.storage.local and commits >= _REMOTE_COMMITS)
+
+    def _seal_after_commit(self) -> None:
+        """The commit is durable, so whatever goes wrong here is not its failure."""
+        try:
+            self._seal()
+            self._start_merging()
+        except Exception:
+            logger.exception("sealing the log of history %s failed; every item is safe in the log", self.storage.url)
+
+    # Sealing
+
+    def seal(self) -> None:
+        """Turn the items of the log into segments now."""
+        with self.mutex:
+            self.check_usable()
+            if self.state.version > self.state.manifest.commit or self._merged:
+                self._seal()
+
+    def _seal(self) -> None:
+        """Every commit of the log goes into segments and a new manifest, along with merges that are ready."""
+        entries = []
+        for part in self.state.parts:
+            if isinstance(part.source, Buffer):
+                rows, commits = part.source.as_rows(part.rows), part.source.column("commit", part.rows)
+                entries.append(write_segment(self.storage, self._new_name(), self.schema, rows, commits))
+            else:
+                entries.append(part.source.entry)
+        for merge in self._merged:
+            entries = merge.applied(entries)
+        self._publish(entries, self.state.changes(), self.state.manifest.generation)
+        self._merged = []
+
+    def _publish(self, entries: Sequence[SegmentEntry], changes: Changes, generation: int) -> None:
+        """Close the log, then replace the manifest: only who closed a log may name the next."""
+        old = self.state.manifest
+        try:
+            if not self._closed_log:
+                closing = Change(self.state.version + 1, closing=True)
+                self._log.append(encode(closing, self.schema, self._token))
+                self._closed_log = True
+            manifest = Manifest(
+                commit=self.state.version,
+                generation=generation,
+                schema=self.schema,
+                classes=tuple(self.state.classes),
+                segments=tuple(entries),
+                changes=self._write_changes(changes),
+                log=old.log + 1,
+                named=self._named,
+            )
+            create_log(self.storage, manifest.log)
+            self.storage.replace(MANIFEST, manifest.encode(), old=old.encode(), keep_as=PREVIOUS)
+            self._log.close()
+            self.state = State(self.storage, manifest, self.state.parts)
+            self._log = open_log(self.storage, manifest.log, manifest.commit + 1, writable=True)
+            self._closed_log = False
+        except BaseException:
+            self._unusable = "since replacing its manifest failed"
+            raise
+        if self._before.log < old.log:
+            self._retire(self._before, old)
+        self._before = old
+
+    def _write_changes(self, changes: Changes) -> FileEntry | None:
+        if not changes:
+            return None
+        data, path = changes.encode(), f"changes/{self._new_name()}.npz"
+        self.storage.write(path, [data])
+        self.storage.sync([path])
+        return FileEntry(path, len(data), f"{zlib.crc32(data):08x}")
+
+    def _retire(self, retired: Manifest, previous: Manifest) -> None:
+        """Remove what only a manifest names that is no longer the one before; nobody has to wait for it."""
+        files = retired.paths() - previous.paths() - self.state.manifest.paths()
+        self._removing.submit(self.storage.remove, [*files, *log_files(self.storage, retired, previous)])
+
+    def _remove_unnamed(self) -> None:
+        """Remove whatever no manifest, no record of the log and no merge names."""
+        manifests = (self.state.manifest, self._before)
+        named = {MANIFEST, PREVIOUS}.union(*(manifest.paths() for manifest in manifests))
+        for entry in self._entries():
+            named |= {file.path for file in entry.files.values()}
+        logs = tuple(f"log-{manifest.log:08d}" for manifest in manifests)
+        unnamed = [name for name in self.storage.names() if name not in named and not name.startswith(logs)]
+        self.storage.remove(unnamed)
+
+    def _entries(self) -> list[SegmentEntry]:
+        return [part.source.entry for part in self.state.parts if isinstance(part.source, Segment)]
+
+    def _new_name(self) -> str:
+        """The token keeps two writers, who should not both be, from writing into the same files."""
+        with self.mutex:
+            self._named += 1
+            return f"{self._named:08d}-{self._token}"
+
+    # Merging
+
+    def compact(self) -> None:
+        """Merge segments as far as their size allows, and take out every byte of what was erased."""
+        with self._copying:
+            self.seal()
+            while self._compact_one():
+                pass
+            with self.mutex:
+                self.check_usable()
+                # The state before names what is gone now, so this one takes its place.
+                self.storage.replace(PREVIOUS, self.state.manifest.encode())
+                self._before = self.state.manifest
+                self._merged = []
+                self._remove_unnamed()
+
+    def _compact_one(self) -> bool:
+        """Rewrite one run of segments; commits go on meanwhile."""
+        with self.mutex:
+            self.check_usable()
+            parts, erased, name = list(self.state.parts), self.state.erased(), self._new_name()
+        run = next_rewrite(parts, erased, self.limits)
+        if run is None:
+            return False
+        merge, dropped = rewrite(
+            self.storage, name, self.schema, parts[run.start : run.stop], erased, self._check_going
+        )
+        with self.mutex:
+            self.check_usable()
+            if len(dropped) == 0:
+                self._merged.append(merge)
+                self._seal()
+                return True
+            # Rows get new numbers, and the log speaks of them by the old ones.
+            self.seal()
+            entries = merge.applied(self._entries())
+            self._publish(entries, without_rows(self.state, dropped), self.state.manifest.generation + 1)
+        return True
+
+    def _start_merging(self) -> None:
+        """Merge in the background what is worth merging; the next seal takes the result over."""
+        if not self.limits.background or self._merged or (self._worker is not None and self._worker.is_alive()):
+            return
+        sources = [part.source for part in self.state.parts if isinstance(part.source, Segment)]
+        run = next_merge([source.entry for source in sources], self.limits)
+        if run is not None:
+            arguments = (sources[run.start : run.stop], self._new_name())
+            self._worker = threading.Thread(target=self._merge, args=arguments, name="recollect-merge", daemon=True)
+            self._worker.start()
+
+    def _merge(self, sources: list[Segment], name: str) -> None:
+        with self._copying:
+            try:
+                merge = merge_run(self.storage, name, self.schema, sources, self._check_going)
+                with self.mutex:
+                    self._merged.append(merge)
+            except Exception:
+                if not self._stopping.is_set():
+                    logger.exception("merging segments of history %s failed; every item is safe", self.storage.url)
+
+    def _check_going(self) -> None:
+        if self._stopping.is_set():
+            raise HistoryError(f"the writer of history {self.storage.url} was closed")
+
+    def close(self, *, wait: bool) -> None:
+        """Give up the lock. A merge that is under way is finished first, or else abandoned."""
+        if os.getpid() != self._process or self._unusable == "since it was closed":
+            return
+        if not wait:
+            self._stopping.set()
+        if self._worker is not None:
+            self._worker.join()
+        with self.mutex:
+            try:
+                if self._merged and not self._unusable:
+                    self._seal()
+            finally:
+                self._stopping.set()
+                self._unusable = "since it was closed"
+                self._log.close()
+                self._removing.shutdown()
+                self.storage.unlock()
+
+
+def _load(storage: Storage) -> tuple[State, Log, bool]:
+    """The state, the log open for writing with nothing incomplete at its end, and whether it was closed."""
+    try:
+        manifest = Manifest.decode(storage.read(MANIFEST), f"{storage.url}/{MANIFEST}")
+        state = State(storage, manifest)
+        log = open_log(storage, manifest.log, manifest.commit + 1, writable=True)
+        changes = log.read_new(state.schema)
+        for change in changes:
+            state.apply(change)
+    except FileNotFoundError as error:
+        raise lost_file(storage, error) from error
+    log.cut_tail()
+    return state, log, bool(changes) and changes[-1].closing
+
+
+def _previous(storage: Storage) -> Manifest | None:
+    try:
+        return Manifest.decode(storage.read(PREVIOUS), f"{storage.url}/{PREVIOUS}")
+    except (FileNotFoundError, HistoryError):
+        return None

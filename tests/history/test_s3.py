@@ -1,0 +1,181 @@
+"""A history on S3, through a real client and a local server: append, follow, fetch, a second writer, a crash."""
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+import torch
+
+from recollect.errors import HistoryError, HistoryLockedError
+from recollect.history.compaction import Limits
+from recollect.history.reader import History
+from recollect.history.verify import verify
+from recollect.history.writer import HistoryWriter
+from tests.history.items import SCHEMA, TINY, items, numbered
+from tests.history.s3 import BUCKET, s3_server
+
+
+@pytest.fixture(scope="module")
+def options() -> Iterator[dict[str, Any]]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    with s3_server() as options:
+        fsspec.filesystem("s3", **options).mkdir(BUCKET)
+        yield options
+
+
+@pytest.fixture
+def url() -> str:
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
+
+
+def ids(url: str, options: dict[str, Any]) -> list[str]:
+    return History.open(url, options=options).snapshot.column("id").tolist()
+
+
+def test_append_follow_and_fetch(url: str, options: dict[str, Any]) -> None:
+    limits = Limits(seal_rows=10, background=False)
+    with HistoryWriter.create(url, SCHEMA, limits=limits, options=options) as writer:
+        reader = History.open(url, options=options)
+        for number in range(8):
+            writer.append(items(numbered(2 * number, 2 * number + 2), time=number, label=["spam", "ham"]))
+            snapshot = reader.refresh()
+            assert (snapshot.version, snapshot.num_rows) == (number + 1, 2 * number + 2)
+            assert reader.refresh() is snapshot
+        writer.append(items(numbered(100, 400), label=["eggs"] * 300))
+        writer.correct("item-3", "eggs", 50)
+        writer.erase(["item-5", "item-120"])
+        snapshot = reader.refresh()
+        assert snapshot.classes == ("spam", "ham", "eggs")
+        rows = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(317), snapshot.erased))[:200].reshape(50, 4)
+        names = snapshot.column("id")[rows.reshape(-1)].tolist()
+        for _ in range(2):  # the second time from the cache
+            fetched = snapshot.fetch(torch.from_numpy(rows))
+            np.testing.assert_array_equal(fetched["wide"].reshape(-1, 5).numpy(), items(names)["wide"])
+            np.testing.assert_array_equal(fetched["count"].reshape(-1).numpy(), items(names)["count"])
+        assert snapshot.payload(rows).column("text").to_pylist() == [f"text of {name}" for name in names]
+        before = snapshot.as_of(20).column("id").tolist()
+        writer.compact()
+        after = reader.refresh().as_of(20)
+        assert (after.column("id").tolist(), after.erased_count) == (before, 2)
+    assert verify(url, options=options) == []
+    with HistoryWriter.open(url, options=options) as writer:
+        assert writer.append(items(["item-5", "item-6"], label=["ham", "ham"]), on_duplicate="skip").skipped == 1
+    assert ids(url, options)[-1] == "item-5"
+
+
+def test_the_cache_saves_requests(url: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    with HistoryWriter.create(url, SCHEMA, limits=TINY, options=options) as writer:
+        writer.append(items(numbered(0, 50)))
+    snapshot = History.open(url, options=options).snapshot
+    first = snapshot.fetch(range(50))
+    filesystem = fsspec.filesystem("s3", **options)
+    monkeypatch.setattr(type(filesystem), "cat_ranges", lambda *arguments, **others: pytest.fail("a request was made"))
+    for name, values in snapshot.fetch(range(50)).items():
+        assert torch.equal(values, first[name])
+
+
+def test_a_second_writer_is_refused_and_loses_nobody_elses_items(url: str, options: dict[str, Any]) -> None:
+    """There is no lock: both may open, and the first to commit goes on."""
+    first = HistoryWriter.create(url, SCHEMA, limits=TINY, options=options)
+    second = HistoryWriter.open(url, limits=TINY, options=options)
+    first.append(items(["of the first"]))
+    with pytest.raises(HistoryLockedError, match=r"another writer has made commit 1 of s3://.*let one process write"):
+        second.append(items(["of the second"]))
+    with pytest.raises(HistoryError, match="open the history anew"):
+        second.append(items(["of the second"]))
+    second.close()
+    for number in range(9):
+        first.append(items([f"item-{number}"]))
+    third = HistoryWriter.open(url, limits=TINY, options=options)
+    third.append(items(["of the third"]))
+    with pytest.raises(HistoryLockedError, match="another writer"):
+        first.seal()
+    third.close()
+    first.close()
+    assert ids(url, options) == ["of the first", *numbered(0, 9), "of the third"]
+    assert verify(url, options=options) == []
+
+
+def test_two_writers_at_once(url: str, options: dict[str, Any]) -> None:
+    """Each that is refused opens anew; in the end every acknowledged item is there, once."""
+    HistoryWriter.create(url, SCHEMA, limits=TINY, options=options).close()
+    acknowledged: list[str] = []
+    failures: list[BaseException] = []
+
+    def write(name: str) -> None:
+        try:
+            writer = HistoryWriter.open(url, limits=TINY, options=options)
+            for number in range(6):
+                while True:
+                    try:
+                        writer.append(items([f"{name}-{number}"]))
+                        acknowledged.append(f"{name}-{number}")
+                        break
+                    except HistoryError:
+                        writer.close(wait=False)
+                        writer = HistoryWriter.open(url, limits=TINY, options=options)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures[0]
+    assert sorted(ids(url, options)) == sorted(acknowledged)
+    assert verify(url, options=options) == []
+
+
+UPLOADER = """
+import json, sys
+import numpy as np
+from recollect.history.writer import HistoryWriter
+from tests.history.test_s3 import large_items
+url, options = sys.argv[1], json.loads(sys.argv[2])
+writer = HistoryWriter.open(url, options=options)
+print("uploading", flush=True)
+writer.append(large_items())
+print("done", flush=True)
+"""
+
+
+def large_items() -> dict[str, Any]:
+    """So many that they become a segment of several objects."""
+    return items(numbered(0, 5000))
+
+
+def test_a_crash_in_mid_upload_leaves_nothing_that_counts(url: str, options: dict[str, Any]) -> None:
+    with HistoryWriter.create(url, SCHEMA, options=options) as writer:
+        writer.append(items(["before"]))
+    command = [sys.executable, "-c", UPLOADER, url, json.dumps(options)]
+    filesystem = fsspec.filesystem("s3", **options)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "uploading\n"
+        while process.poll() is None:  # some objects of the segment are there, others are not
+            filesystem.invalidate_cache()
+            found = filesystem.find(f"{url}/segments")
+            if 1 <= len(found) <= 6:
+                process.send_signal(signal.SIGKILL)
+                break
+        process.wait()
+        assert process.stdout.read() == ""
+    assert filesystem.find(f"{url}/segments"), "it was killed too early"
+    assert ids(url, options) == ["before"]
+    assert verify(url, options=options) == []
+    with HistoryWriter.open(url, limits=Limits(background=False), options=options) as writer:
+        assert writer.append(items(numbered(0, 3))).added == 3
+        writer.compact()  # removes what the crash left
+    filesystem.invalidate_cache()
+    assert len({path.split("/")[-2] for path in filesystem.find(f"{url}/segments")}) == 1
+    assert ids(url, options) == ["before", *numbered(0, 3)]
