@@ -9,7 +9,7 @@ import os
 import secrets
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,8 +21,8 @@ from recollect.history.compaction import Limits, Merge, merge_run, next_merge, n
 from recollect.history.disk.format import MANIFEST, PREVIOUS, FileEntry, Manifest, SegmentEntry
 from recollect.history.disk.log import Change, Log, Rows, create_log, encode, log_files, open_log
 from recollect.history.disk.schema import Schema
-from recollect.history.disk.segments import Segment, write_segment
-from recollect.history.disk.state import Buffer, Changes, State
+from recollect.history.disk.segments import Segment, write_keys, write_segment
+from recollect.history.disk.state import Buffer, Changes, Part, State
 from recollect.history.disk.storage import Storage, lost_file
 
 # Whoever opens a history asks for every record of its log, and on an object store each is a request.
@@ -129,7 +129,9 @@ class Journal:
         self._publish(entries, self.state.changes(), self.state.manifest.generation)
         self._merged = []
 
-    def _publish(self, entries: Sequence[SegmentEntry], changes: Changes, generation: int) -> None:
+    def _publish(
+        self, entries: Sequence[SegmentEntry], changes: Changes, generation: int, schema: Schema | None = None
+    ) -> None:
         """Close the log, then replace the manifest: only who closed a log may name the next."""
         old = self.state.manifest
         try:
@@ -140,7 +142,7 @@ class Journal:
             manifest = Manifest(
                 commit=self.state.version,
                 generation=generation,
-                schema=self.schema,
+                schema=schema or self.schema,
                 classes=tuple(self.state.classes),
                 segments=tuple(entries),
                 changes=self._write_changes(changes),
@@ -207,6 +209,17 @@ class Journal:
                 self._before = self.state.manifest
                 self._merged = []
                 self._remove_unnamed()
+
+    def rekey(self, schema: Schema, keys_of: Callable[[Part], Iterable[NDArray[Any]]]) -> None:
+        """Give every row the key that `keys_of` has for it, piece by piece of a part; commits wait meanwhile."""
+        with self._copying, self.mutex:
+            self.seal()
+            entries = [
+                write_keys(self.storage, self._new_name(), schema, part.source, keys_of(part))
+                for part in self.state.parts
+                if isinstance(part.source, Segment)
+            ]
+            self._publish(entries, self.state.changes(), self.state.manifest.generation + 1, schema)
 
     def _compact_one(self) -> bool:
         """Rewrite one run of segments; commits go on meanwhile."""

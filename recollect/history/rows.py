@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recollect.errors import ItemError
 from recollect.history.disk.ids import MAX_ID_BYTES
 from recollect.history.disk.log import Rows
-from recollect.history.disk.schema import Column, Schema
+from recollect.history.disk.schema import Column, Key, Schema
 
 REQUIRED = ("id", "time", "label", "key")
 
@@ -44,7 +44,7 @@ def check_items(items: Any, schema: Schema) -> Given:
         "known_at": known_at,
         "label": labels,
         "id": check_ids(columns["id"], schema),
-        "key": _fixed_width(columns["key"], schema.key.column),
+        "key": check_keys(columns["key"], schema.key, count),
     }
     for column in schema.features:
         stored[f"feature.{column.name}"] = _fixed_width(columns[column.name], column)
@@ -58,7 +58,6 @@ def check_items(items: Any, schema: Schema) -> Given:
             f"row {row} has known_at {known_at[row]} before its time {time[row]}: "
             "a label can't be known before the item happened; give the later moment, or leave known_at out"
         )
-    _check_keys(stored["key"], schema)
     payload = _payload(columns, schema, count) if len(schema.payload) else None
     return Given(Rows(count, stored, payload), names)
 
@@ -207,12 +206,17 @@ def _cast(array: NDArray[Any], column: Column) -> NDArray[Any]:
     return cast
 
 
-def _check_keys(keys: NDArray[Any], schema: Schema) -> None:
+def check_keys(values: Any, key: Key, count: int) -> NDArray[Any]:
+    """Finite keys of the right width, one for each of `count` items."""
+    keys = _fixed_width(values, key.column)
+    if len(keys) != count:
+        raise ItemError(f"{len(keys)} keys came for {count} items: give one for each")
     exponent = 0x7F80  # of a bfloat16: all its bits are set if the number is infinite or none
-    fine = (keys & exponent) != exponent if schema.key.dtype == "bfloat16" else np.isfinite(keys)
+    fine = (keys & exponent) != exponent if key.dtype == "bfloat16" else np.isfinite(keys)
     bad = ~fine.all(axis=1)
     if bool(bad.any()):
         raise ItemError(f"row {int(np.flatnonzero(bad)[0])} has a key that is not finite: such an item can't be found")
+    return keys
 
 
 def times(values: Any, schema: Schema, name: str) -> NDArray[Any]:

@@ -4,12 +4,13 @@ One writer at a time; readers go on undisturbed. Knows items and their ids; how 
 """
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from recollect.errors import HistoryError, ItemError
@@ -17,11 +18,12 @@ from recollect.history.compaction import Limits
 from recollect.history.disk.fetching import Fetcher
 from recollect.history.disk.format import MANIFEST, Manifest
 from recollect.history.disk.log import Rows, create_log
-from recollect.history.disk.schema import Schema
-from recollect.history.disk.state import find_rows, gather, read_payload
+from recollect.history.disk.schema import Key, Schema
+from recollect.history.disk.state import Part, find_rows, gather, read_payload
 from recollect.history.disk.storage import Storage, no_history, storage_at
 from recollect.history.journal import Journal
-from recollect.history.rows import check_ids, check_items, check_labels, times
+from recollect.history.rows import check_ids, check_items, check_keys, check_labels, times
+from recollect.records import Features
 
 OnDuplicate = Literal["refuse", "skip"]
 
@@ -109,6 +111,22 @@ class HistoryWriter:
     def compact(self) -> None:
         """Merge small segments, and take out every byte of what was erased. Appends may go on meanwhile."""
         self._journal.compact()
+
+    def rekey(self, key: Key, function: Callable[[Features], torch.Tensor], *, rows_at_once: int = 8192) -> None:
+        """Compute every key anew from the features, by another key function; nothing else is copied.
+
+        Rows keep their numbers, but the generation is raised, so that whoever holds the old keys reads them again.
+        """
+        features = {f"feature.{column.name}": column for column in self.schema.features}
+
+        def keys_of(part: Part) -> Iterator[NDArray[Any]]:
+            for start in range(0, part.rows, rows_at_once):
+                rows = np.arange(part.first + start, part.first + min(part.rows, start + rows_at_once))
+                stored = self._fetcher.fetch([part], rows, features, pin=False)
+                given = {each.name: stored[file].view(each.torch_dtype) for file, each in features.items()}
+                yield check_keys(function(given), key, len(rows))
+
+        self._journal.rekey(replace(self.schema, key=key), keys_of)
 
     def close(self, *, wait: bool = True) -> None:
         """Give up the lock. With `wait`, a merge in the background is finished first; nothing is lost without."""

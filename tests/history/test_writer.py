@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from recollect.errors import HistoryError, ItemError
 from recollect.history.compaction import Limits
@@ -211,3 +212,28 @@ def test_a_closed_writer_says_so(path: Path) -> None:
     for attempt in (lambda: writer.append(items(["a"])), lambda: writer.erase("a"), writer.seal, writer.compact):
         with pytest.raises(HistoryError, match="since it was closed: open the history again"):
             attempt()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_keys_by_another_function(path: Path, dtype: str) -> None:
+    """Every row, in the log or in segments; nothing but the keys is written anew."""
+    with HistoryWriter.create(path, SCHEMA, limits=TINY) as writer:
+        for start in range(0, 20, 5):
+            writer.append(items(numbered(start, start + 5)))
+        writer.append(items(["last"]))
+        writer.erase(["item-3"])
+        reader = History.open(path)
+        features = {*path.glob("segments/*/feature.wide.npy")}
+        writer.rekey(Key(4, dtype, "another"), lambda given: given["wide"][:, :4] * 2, rows_at_once=3)
+        assert features <= {*path.glob("segments/*/feature.wide.npy")}
+        snapshot = reader.refresh()
+        assert (snapshot.schema.key, snapshot.generation) == (Key(4, dtype, "another"), 1)
+        rows = snapshot.as_of(1).rows
+        found, wide = snapshot.fetch(rows, ["key"])["key"], snapshot.fetch(rows)["wide"]
+        assert torch.equal(found, (wide[:, :4] * 2).to(found.dtype))
+        with pytest.raises(ItemError, match="a key that is not finite"):
+            writer.rekey(Key(1), lambda given: given["wide"][:, :1] * float("nan"))
+        writer.append(items(["new"], key=np.ones((1, 4))))
+        writer.compact()
+    assert verify(path) == []
+    assert History.open(path).snapshot.column("key").shape == (21, 4)

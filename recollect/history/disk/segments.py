@@ -7,6 +7,7 @@ import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import IO, Any
 
 import numpy as np
@@ -207,6 +208,16 @@ def copy_segments(
         id_width,
         files,
     )
+
+
+def write_keys(
+    storage: Storage, name: str, schema: Schema, segment: Segment, keys: Iterable[NDArray[Any]]
+) -> SegmentEntry:
+    """The segment with other keys, as the schema has them; its other files stay where they are."""
+    head = column_head(schema.key.column.stored, (segment.rows, schema.key.dim))
+    file = _write(storage, f"segments/{name}/key.npy", _headed(head, (raw(piece) for piece in keys)))
+    storage.sync([file.path])
+    return replace(segment.entry, files={**segment.entry.files, "key": file})
 
 
 def _kept_rows(

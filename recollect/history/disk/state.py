@@ -232,8 +232,9 @@ def find_rows(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pairs (place in `ids`, storage row) with the same id, leaving out rows in any of the sorted arrays."""
     hashes = hash_ids(ids, schema.id)
-    found = [(places, rows + part.first) for part in parts for places, rows in [part.find(hashes, ids)]]
-    places = np.concatenate([each for each, _ in found] or [np.empty(0, np.int64)])
+    order = np.argsort(hashes)  # neighbours are then found in the same cache lines
+    found = [(places, rows + part.first) for part in parts for places, rows in [part.find(hashes[order], ids[order])]]
+    places = order[np.concatenate([each for each, _ in found] or [np.empty(0, np.int64)])]
     rows = np.concatenate([each for _, each in found] or [np.empty(0, np.int64)])
     for unwanted in without:
         stay = ~is_in(rows, unwanted)
