@@ -1,10 +1,18 @@
 """The commands under `recollect history`: thin, like the rest of the command line; heavy imports stay inside them."""
 
 import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from recollect.records import Features
 
 history = typer.Typer(
     no_args_is_help=True,
@@ -102,6 +110,68 @@ def compact(path: PathArgument) -> None:
     with HistoryWriter.open(path) as writer:
         writer.compact()
         typer.echo(f"{path} is compact at version {writer.version}")
+
+
+@history.command()
+def rekey(
+    path: PathArgument,
+    key_function: Annotated[
+        Path | None, typer.Option(help="A file that KeyFunction.save wrote.", exists=True, dir_okay=False)
+    ] = None,
+    first: Annotated[
+        int | None, typer.Option(min=1, help="Instead: the first so many columns of a feature, as they are.")
+    ] = None,
+    feature: Annotated[str | None, typer.Option(help="With --first: which feature.")] = None,
+) -> None:
+    """Compute the keys of all items anew from their features, by another key function; nothing else is rewritten.
+
+    If it is stopped on the way, the old keys stay.
+
+    Example: recollect history rekey ./history --first 64 --feature embedding
+    """
+    from recollect.data.keys import KeyFunction, first_columns
+    from recollect.history.disk.schema import Key
+    from recollect.history.writer import HistoryWriter
+
+    if (key_function is None) == (first is None) or (first is None) != (feature is None):
+        raise typer.BadParameter("give either --key-function FILE, or --first NUMBER with --feature NAME")
+    with HistoryWriter.open(path) as writer:
+        if first is not None and feature is not None:
+            function = first_columns(feature, math.prod(writer.schema.feature(feature).shape), first)
+        elif key_function is not None:
+            function = KeyFunction.load(key_function)
+        old = writer.schema.key
+        new = Key(function.key_dim, old.dtype, function.fingerprint)
+        if new == old:
+            typer.echo(f"{path} has keys of function {new.function} already: nothing to do")
+            return
+        with _counted(function, writer.num_rows) as counted:
+            writer.rekey(new, counted, columns=function.names)
+        typer.echo(
+            f"{writer.num_rows} keys made anew, {new.dtype} x {new.dim}, function {new.function} "
+            f"(before: {old.dtype} x {old.dim}, function {old.function or 'unnamed'}); {path} is otherwise as it was"
+        )
+
+
+@contextmanager
+def _counted(function: Callable[["Features"], "Tensor"], total: int) -> Iterator[Callable[["Features"], "Tensor"]]:
+    """The same function; on a terminal, a bar moves on with the rows that it has done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = [TextColumn("keys"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}")]
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("keys", total=total, rate="")
+
+        def counted(features: "Features") -> "Tensor":
+            keys = function(features)
+            progress.advance(task, len(keys))
+            speed = progress.tasks[0].speed
+            progress.update(task, rate="" if speed is None else f"{speed:,.0f} rows/s")
+            return keys
+
+        yield counted
 
 
 @history.command()

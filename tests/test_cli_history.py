@@ -1,6 +1,10 @@
 """The commands under `recollect history`, on small histories."""
 
 import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +13,23 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from recollect.cli_history import history
-from recollect.errors import HistoryError, ItemError
+from recollect.data.keys import first_columns, fit_pca
+from recollect.errors import HistoryError, ItemError, RecollectError
+from recollect.history.files import schema_of
+from recollect.history.key_table import KeyTable
 from recollect.history.reader import History
+from recollect.history.verify import verify
+from recollect.history.writer import HistoryWriter
+from recollect.inputs import Lookup
+from recollect.records import FeatureSpec
+from recollect.retrieval.scoring import score, summarise
+from recollect.retrieval.selection import greedy
 
-COMMANDS = ["append", "inspect", "verify", "compact", "correct", "erase"]
+COMMANDS = ["append", "inspect", "verify", "compact", "rekey", "correct", "erase"]
 
 
 def invoke(*args: object, error: type[Exception] | None = None) -> Any:
@@ -157,3 +171,122 @@ def test_an_empty_history_can_be_inspected(tmp_path: Path) -> None:
 
     HistoryWriter.create(tmp_path / "h", SCHEMA).close()
     assert json.loads(invoke("inspect", tmp_path / "h", "--json").output)["known_at"] == []
+
+
+# Other keys
+
+
+def nearest(path: Path, key_function: str, query: list[float]) -> str:
+    """The id that a query finds, by the table and the selection that predictions use."""
+    view = KeyTable(key_function=key_function).follow(History.open(path).snapshot)
+    visible = view.visible(torch.tensor([2**62]))
+    scores = score(torch.tensor([[query]]), Lookup(view, recency=False).keys, visible, temperature=1.0)
+    position = greedy(scores, summarise(scores)).positions.flatten()
+    return str(view.source.column("id")[int(view.at("row", position))])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_rekey_by_the_first_columns(tmp_path: Path, dtype: str) -> None:
+    made = tmp_path / "h"
+    schema = schema_of(pa.Table.from_pylist(rows(0, 1)), features=["embedding", "amount"], key_function="abc")
+    with HistoryWriter.create(made, replace(schema, key=replace(schema.key, dtype=dtype))) as writer:
+        writer.append(pa.Table.from_pylist(rows(0, 5)))
+    assert nearest(made, "abc", [-1.0, 0.0]) == "order-0"
+    fingerprint = first_columns("embedding", 3, 1).fingerprint
+    result = invoke("rekey", made, "--first", 1, "--feature", "embedding")
+    assert result.output == (
+        f"5 keys made anew, {dtype} x 1, function {fingerprint} (before: {dtype} x 2, function abc); "
+        f"{made} is otherwise as it was\n"
+    )
+    assert nearest(made, fingerprint, [1.0]) == "order-4"
+    with pytest.raises(HistoryError, match=f"has keys of fingerprint {fingerprint}, the model expects abc"):
+        nearest(made, "abc", [-1.0, 0.0])
+    key = History.open(made).snapshot.fetch([0, 3], ["key"])["key"]
+    assert (key.dtype, key.tolist()) == (getattr(torch, dtype), [[0.0], [1.5]])
+    assert "nothing to do" in invoke("rekey", made, "--first", 1, "--feature", "embedding").output
+    assert verify(made) == []
+
+
+def test_rekey_by_a_file(made: Path, tmp_path: Path) -> None:
+    """From the items as they are, in the log or in segments; nothing but the keys is written."""
+    invoke("compact", made)
+    invoke("append", made, as_file(tmp_path, "parquet", 5, 9))
+    snapshot = History.open(made).snapshot
+    specs = [FeatureSpec("embedding", "embedded", 3), FeatureSpec("amount", "categorical", 41)]
+    function = fit_pca(snapshot.fetch(range(5)), specs, 3, whiten=True)
+    function.save(tmp_path / "key_function")
+    before = {file: file.stat().st_mtime_ns for file in made.glob("segments/*/feature.*")}
+    with pytest.raises(HistoryError) as refused:
+        KeyTable(key_function=function.fingerprint).follow(snapshot)
+    command = str(refused.value).partition('"recollect history ')[2].removesuffix('"')
+    result = invoke(*command.replace("FILE", str(tmp_path / "key_function")).split())
+    assert f"9 keys made anew, float32 x 3, function {function.fingerprint}" in result.output
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+    view = KeyTable(key_function=function.fingerprint).follow(History.open(made).snapshot)
+    assert torch.equal(view.items.key, function(snapshot.fetch(view.items.row)))
+    assert f"function {function.fingerprint}" in invoke("inspect", made).output
+
+
+def test_rekey_as_it_can_not_be(made: Path, tmp_path: Path) -> None:
+    first_columns("embedding", 4, 2).save(tmp_path / "wide")
+    (tmp_path / "text").write_text("no key function")
+    for options in (
+        [],
+        ["--first", 2],
+        ["--feature", "embedding"],
+        ["--key-function", tmp_path / "wide", "--first", 2],
+    ):
+        assert invoke("rekey", made, *options).exit_code == 2
+    assert invoke("rekey", made, "--key-function", tmp_path / "missing").exit_code == 2
+    wrong = {
+        ("--key-function", tmp_path / "wide"): "'embedding' came as float32 of shape [5, 3]",
+        ("--key-function", tmp_path / "text"): "can't be read as a key function",
+        ("--first", 4, "--feature", "embedding"): "the first 4 columns of feature 'embedding' were asked for, it has 3",
+        ("--first", 1, "--feature", "nothing"): "the history has no feature 'nothing': it has embedding, amount",
+    }
+    for arguments, message in wrong.items():
+        assert message in str(invoke("rekey", made, *arguments, error=RecollectError).exception)
+    assert nearest(made, "abc", [1.0, 0.0]) == "order-4"
+    assert verify(made) == []
+
+
+# Stops for ever at the moment named, after saying so.
+STOPPED = """
+import sys, time
+from recollect.cli import main
+from {module} import {owner}
+
+def stop(*arguments, **others):
+    print("stopped", flush=True)
+    time.sleep(600)
+
+{owner}.{method} = stop
+sys.argv = ["recollect", "history", "rekey", {path!r}, "--first", "1", "--feature", "embedding"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "owner", "method"),
+    [
+        ("recollect.data.keys", "KeyFunction", "__call__"),
+        ("recollect.history.disk.storage", "LocalStorage", "sync"),
+        ("recollect.history.disk.storage", "LocalStorage", "replace"),
+    ],
+    ids=["computing", "written", "publishing"],
+)
+def test_a_killed_rekey_leaves_the_old_keys(made: Path, module: str, owner: str, method: str) -> None:
+    invoke("compact", made)  # so that the log is empty, and the first file written is that of the new keys
+    script = STOPPED.format(module=module, owner=owner, method=method, path=str(made))
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "stopped\n"
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert nearest(made, "abc", [1.0, 0.0]) == "order-4"
+    assert verify(made) == []
+    assert "5 keys made anew" in invoke("rekey", made, "--first", 1, "--feature", "embedding").output
+    assert nearest(made, first_columns("embedding", 3, 1).fingerprint, [1.0]) == "order-4"
+    assert verify(made) == []
+    invoke("compact", made)
+    assert len(list(made.glob("segments/*/key.npy"))) == 1

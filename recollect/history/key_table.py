@@ -54,6 +54,10 @@ class Source(Protocol):
         """Rows whose label was corrected, the moment up to which each is visible, and the commit that said so."""
         ...
 
+    def check_key_function(self, fingerprint: str) -> None:
+        """Raises, naming the remedy, unless the keys are of the function with this fingerprint."""
+        ...
+
     def column(self, name: str, start: int = 0, stop: int | None = None) -> Array: ...
 
     def fetch(self, rows: Int[Tensor, "..."], columns: list[str] | None = None) -> Features: ...
@@ -184,14 +188,25 @@ class KeyTable:
     """Keeps one copy of the keys on a device while views of it come and go. One thread at a time may call `follow`."""
 
     def __init__(
-        self, clock: Clock = PLAIN_CLOCK, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+        self,
+        clock: Clock = PLAIN_CLOCK,
+        *,
+        key_function: str = "",
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype | None = None,
     ) -> None:
+        """`key_function` is the fingerprint that the model's queries were learned for, empty if it has none."""
+        self.key_function = key_function
         self.clock, self.device, self.dtype = clock, torch.device(device), dtype
         self.view: TableView | None = None
         self._room: Columns | None = None  # the items in order, with room for more behind them
 
     def follow(self, source: Source) -> TableView:
-        """The view of a snapshot, newer than the last one; only what is new is read."""
+        """The view of a snapshot, newer than the last one; only what is new is read.
+
+        Raises if its keys are of another function, from the start or since a rekey; `view` then stays the last one.
+        """
+        source.check_key_function(self.key_function)
         old = self.view
         if old is None or source.generation != old.source.generation:
             items, tail = self._read(source, 0).sorted(), None

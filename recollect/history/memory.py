@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from recollect.errors import SettingError
+from recollect.errors import HistoryError, SettingError
 from recollect.history.key_table import Array
 from recollect.history.visibility import check_order
 from recollect.records import Features
@@ -14,13 +14,17 @@ from recollect.records import Features
 
 @dataclass(frozen=True)
 class MemoryHistory:
-    """Items in order of `known_at`, all of them complete: nothing is ever corrected or erased here."""
+    """Items in order of `known_at`, all of them complete: nothing is ever corrected or erased here.
+
+    `key_function` is the fingerprint of what computed the keys, empty if it has none.
+    """
 
     features: Features
     keys: Float[Tensor, "items key_dim"]
     labels: Int[Tensor, " items"]
     times: Shaped[Tensor, " items"]
     known_at: Shaped[Tensor, " items"]
+    key_function: str = ""
 
     def __post_init__(self) -> None:
         check_order(self.known_at)
@@ -47,6 +51,13 @@ class MemoryHistory:
     @property
     def superseded(self) -> tuple[Array, Array, Array]:
         return self.erased, self.known_at[:0].numpy(), self.erased
+
+    def check_key_function(self, fingerprint: str) -> None:
+        if self.key_function != fingerprint:
+            raise HistoryError(
+                f"the history in memory has keys of {self.key_function or 'an unnamed function'}, the model expects "
+                f"{fingerprint or 'an unnamed function'}: compute the keys by the model's key function"
+            )
 
     def column(self, name: str, start: int = 0, stop: int | None = None) -> Array:
         columns = {"key": self.keys, "label": self.labels, "time": self.times, "known_at": self.known_at}

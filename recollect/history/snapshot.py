@@ -3,6 +3,7 @@
 Nothing here changes once it is made. Knows storage rows and time; nothing of how rows are ranked.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -175,6 +176,22 @@ class Snapshot:
             "segment_bytes": sum(segment.entry.total_bytes for segment in segments),
             "rows_in_log": rows - sum(segment.rows for segment in segments),
         }
+
+    def check_key_function(self, fingerprint: str) -> None:
+        """Raises unless the keys are of the function with this fingerprint; empty stands for a function without one."""
+        found = self.schema.key.function
+        if found == fingerprint:
+            return
+        if not fingerprint:
+            raise HistoryError(
+                f"history {self.url} has keys of fingerprint {found}, and no key function was expected: "
+                "give the fingerprint of the model's, as in KeyTable(key_function=...)"
+            )
+        raise HistoryError(
+            f"history {self.url} has keys of {f'fingerprint {found}' if found else 'an unnamed function'}, "
+            f"the model expects {fingerprint}: with the model's key function as FILE, make them anew by "
+            f'"recollect history rekey {shlex.quote(self.url)} --key-function FILE"'
+        )
 
     def visible_rows(self, t: int | float, version: int) -> NDArray[np.int64]:
         """Rows with known_at < t <= until as of that version, erased ones included, by (known_at, commit, row)."""

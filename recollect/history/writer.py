@@ -101,6 +101,10 @@ class HistoryWriter:
         return self._journal.state.version
 
     @property
+    def num_rows(self) -> int:
+        return self._journal.state.num_rows
+
+    @property
     def classes(self) -> tuple[str, ...]:
         return tuple(self._journal.state.classes)
 
@@ -112,12 +116,21 @@ class HistoryWriter:
         """Merge small segments, and take out every byte of what was erased. Appends may go on meanwhile."""
         self._journal.compact()
 
-    def rekey(self, key: Key, function: Callable[[Features], torch.Tensor], *, rows_at_once: int = 8192) -> None:
-        """Compute every key anew from the features, by another key function; nothing else is copied.
+    def rekey(
+        self,
+        key: Key,
+        function: Callable[[Features], torch.Tensor],
+        *,
+        columns: Sequence[str] | None = None,
+        rows_at_once: int = 8192,
+    ) -> None:
+        """Compute every key anew from the features, or the columns named of them, by another key function.
 
-        Rows keep their numbers, but the generation is raised, so that whoever holds the old keys reads them again.
+        Nothing else is copied, and until all keys are there the old ones count. Rows keep their numbers, but the
+        generation is raised, so that whoever holds the old keys reads them again.
         """
-        features = {f"feature.{column.name}": column for column in self.schema.features}
+        chosen = self.schema.features if columns is None else [self.schema.feature(name) for name in columns]
+        features = {f"feature.{column.name}": column for column in chosen}
 
         def keys_of(part: Part) -> Iterator[NDArray[Any]]:
             for start in range(0, part.rows, rows_at_once):

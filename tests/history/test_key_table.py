@@ -1,6 +1,7 @@
 """The key table as it follows a history, against a list of items that is looked through one by one."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from recollect.data.keys import first_columns
+from recollect.errors import HistoryError
 from recollect.history import key_table
+from recollect.history.disk.schema import Key, Schema
 from recollect.history.key_table import KeyTable, TableView, as_tensor
+from recollect.history.memory import MemoryHistory
+from recollect.history.reader import History
 from recollect.history.visibility import Window
+from recollect.history.writer import HistoryWriter
 from recollect.records import Features
+from tests.history.items import SCHEMA, TINY, items, numbered
 
 
 @dataclass
@@ -38,6 +46,9 @@ class ListSource:
     def superseded(self) -> tuple[np.ndarray[Any, Any], ...]:
         rows, until = (np.array(list(part), dtype=np.int64) for part in (self.corrected, self.corrected.values()))
         return rows, until, np.zeros_like(rows)
+
+    def check_key_function(self, fingerprint: str) -> None:
+        assert fingerprint == ""
 
     def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray[Any, Any]:
         rows = np.arange(self.num_rows)
@@ -172,3 +183,66 @@ def test_an_empty_view() -> None:
     assert view.at("label", nothing).tolist() == [[0, 0]]
     assert view.positions_of(nothing).tolist() == [[-1, -1]]
     assert view.visible(torch.tensor([5])).stop.tolist() == [0]
+
+
+# Keys of another function
+
+
+def test_keys_of_another_function_are_refused(path: Path) -> None:
+    with HistoryWriter.create(path, SCHEMA) as writer:
+        writer.append(items(["a", "b"]))
+    snapshot = History.open(path).snapshot
+    assert len(KeyTable(key_function="made up").follow(snapshot)) == 2
+    with pytest.raises(HistoryError) as raised:
+        KeyTable(key_function="77c0").follow(snapshot)
+    assert str(raised.value) == (
+        f"history {path} has keys of fingerprint made up, the model expects 77c0: with the model's key function "
+        f'as FILE, make them anew by "recollect history rekey {path} --key-function FILE"'
+    )
+    # What was forgotten is said too, and not taken for consent.
+    with pytest.raises(HistoryError, match=r"no key function was expected: give .* KeyTable\(key_function=...\)"):
+        KeyTable().follow(snapshot)
+
+
+def test_keys_without_a_name_are_no_keys_of_the_model(path: Path) -> None:
+    odd = path.with_name("a history")
+    HistoryWriter.create(odd, Schema(Key(2), time="number")).close()
+    snapshot = History.open(odd).snapshot
+    assert len(KeyTable().follow(snapshot)) == 0
+    with pytest.raises(HistoryError, match=f"keys of an unnamed function.*rekey '{odd}' --key-function FILE"):
+        KeyTable(key_function="77c0").follow(snapshot)
+
+
+def test_a_history_in_memory_names_its_key_function_too() -> None:
+    moments = torch.arange(3.0)
+    history = MemoryHistory({}, torch.zeros(3, 2), torch.zeros(3, dtype=torch.long), moments, moments, "3fa1")
+    assert len(KeyTable(key_function="3fa1").follow(history)) == 3
+    with pytest.raises(
+        HistoryError, match="in memory has keys of 3fa1, the model expects an unnamed function: compute"
+    ):
+        KeyTable().follow(history)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_rekey_is_noticed_while_following(path: Path, dtype: str) -> None:
+    """By the table of the old model, which keeps its last view; a table of the new one reads the new keys."""
+    with HistoryWriter.create(path, SCHEMA, limits=TINY) as writer:
+        writer.append(items(numbered(0, 10)))
+        writer.append(items(["late"]))
+        reader, old = History.open(path), KeyTable(key_function="made up")
+        before = old.follow(reader.snapshot)
+        keys = before.items.key.clone()
+        function = first_columns("wide", 5, 2)
+        writer.rekey(Key(2, dtype, function.fingerprint), function, columns=["wide"])
+        writer.append(items(["new"], key=np.ones((1, 2))))
+        snapshot = reader.refresh()
+        for _ in range(2):
+            with pytest.raises(HistoryError, match=f"fingerprint {function.fingerprint}, the model expects made up"):
+                old.follow(snapshot)
+        assert old.view is before
+        assert torch.equal(before.items.key, keys)
+        new = KeyTable(key_function=function.fingerprint).follow(snapshot)
+        assert new.items.key.dtype == getattr(torch, dtype)
+        expected = function(snapshot.fetch(torch.arange(11), ["wide"])).to(new.items.key.dtype)
+        assert torch.equal(new.items.key[:11], expected)
+        assert new.items.key[11].tolist() == [1, 1]

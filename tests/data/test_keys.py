@@ -1,0 +1,265 @@
+"""The key function against a plain SVD, and what it promises: same bits in any company, one fingerprint, one file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from recollect.data import keys
+from recollect.data.keys import KeyFunction, first_columns, fit_pca
+from recollect.errors import KeyFunctionError
+from recollect.records import Features, FeatureSpec
+
+ROWS = 150
+SPECS = (
+    FeatureSpec("text", "embedded", 20),
+    FeatureSpec("amounts", "numeric", 3),
+    FeatureSpec("shop", "categorical", 5, bands=3),
+)
+
+
+def made(rows: int = ROWS, seed: int = 0) -> Features:
+    """Features of every kind: correlated columns, wildly different units, one column that never varies."""
+    generator = torch.Generator().manual_seed(seed)
+    text = torch.randn(rows, 20, generator=generator) @ torch.randn(20, 20, generator=generator)
+    amounts = torch.randn(rows, 3, generator=generator) * torch.tensor([1000.0, 0.001, 0.0]) + 7.0
+    shop = torch.randint(0, 5, (rows,), generator=generator)
+    return {"text": text + 3.0, "amounts": amounts, "shop": shop, "unused": torch.zeros(rows, 2)}
+
+
+def rows_of(features: Features, index: Any) -> Features:
+    return {name: values[index] for name, values in features.items()}
+
+
+def reference(features: Features, key_dim: int, *, whiten: bool) -> Any:
+    """Each feature standardised to a total variance of 1, then the singular vectors of all columns; signs are free."""
+    text, amounts = features["text"].double().numpy(), features["amounts"].double().numpy()
+    amounts = (amounts - amounts.mean(0))[:, :2] / amounts.std(0)[:2] / np.sqrt(2)
+    one_hot = np.eye(5)[features["shop"].numpy()]
+    parts = [(part - part.mean(0)) / np.sqrt(part.var(0).sum()) for part in (text, one_hot)]
+    left, singular, _ = np.linalg.svd(np.concatenate([parts[0], amounts, parts[1]], axis=1), full_matrices=False)
+    found = left[:, :key_dim] if whiten else (left * singular)[:, :key_dim]
+    return found * np.sqrt(key_dim / np.square(found).sum(1).mean())
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_pca_is_a_singular_value_decomposition(whiten: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "_FITTED_AT_ONCE", 64)
+    features = made()
+    function = fit_pca(features, SPECS, 6, whiten=whiten)
+    found, expected = function(features), reference(features, 6, whiten=whiten)
+    assert (found.dtype, found.shape) == (torch.float32, (ROWS, 6))
+    signs = np.sign((found.numpy() * expected).sum(0))
+    np.testing.assert_allclose(found.numpy(), expected * signs, atol=2e-6)
+    assert float(found.square().sum(1).mean()) == pytest.approx(6, rel=1e-6)
+    np.testing.assert_allclose(found.mean(0), 0, atol=1e-6)
+    covariance = found.double().T @ found.double() / ROWS
+    spread = covariance.diagonal()
+    np.testing.assert_allclose(covariance, spread.diag(), atol=1e-6)
+    if whiten:
+        np.testing.assert_allclose(spread, 1, rtol=1e-6)
+    else:
+        assert bool((spread[:-1] >= spread[1:]).all())
+
+
+def test_every_feature_counts_alike() -> None:
+    """With all directions kept, each feature has the same share of the squared norm, whatever its units and width."""
+    features = made()
+    del features["shop"]
+    whole = fit_pca(features, SPECS[:2], 22)
+    assert whole.mean is not None
+    for spec in SPECS[:2]:
+        # Rows that differ from the mean in one feature only.
+        alone = {
+            other.name: whole.mean[first : first + other.width].expand(ROWS, -1)
+            for other, first in zip(SPECS[:2], (0, 20), strict=True)
+        }
+        share = whole(alone | {spec.name: features[spec.name].double()}).square().sum(1).mean()
+        assert float(share) == pytest.approx(22 / 2, rel=1e-5)
+
+
+def test_only_the_rows_handed_in_are_fitted() -> None:
+    before, after = rows_of(made(), slice(0, 100)), made(seed=1)
+    fitted = fit_pca(before, SPECS, 4)
+    joined = {name: torch.cat([values, after[name]]) for name, values in before.items()}
+    assert fit_pca(before, SPECS, 4).fingerprint == fitted.fingerprint
+    assert fit_pca(joined, SPECS, 4).fingerprint != fitted.fingerprint
+    assert torch.equal(fitted(joined)[:100], fitted(before))
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 31, 32, 33, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_key_has_the_same_bits_in_any_company(at_once: int, dtype: torch.dtype) -> None:
+    features = made()
+    features["text"] = features["text"].to(dtype)
+    for function in (
+        fit_pca(features, SPECS, 7),
+        fit_pca(features, SPECS[:2], 5, whiten=True),
+        first_columns("text", 20, 8),
+    ):
+        whole = function(features)
+        chunks = [function(rows_of(features, slice(start, start + at_once))) for start in range(0, ROWS, at_once)]
+        assert torch.equal(torch.cat(chunks), whole)
+        shuffled = torch.randperm(ROWS, generator=torch.Generator().manual_seed(at_once))
+        assert torch.equal(function(rows_of(features, shuffled)), whole[shuffled])
+        assert function(rows_of(features, slice(0, 0))).shape == (0, function.key_dim)
+
+
+def test_first_columns_are_left_as_they_are() -> None:
+    features = made()
+    found = first_columns("text", 20, 8)(features)
+    assert torch.equal(found, features["text"][:, :8])
+    found.zero_()
+    assert bool((features["text"] != 0).any())
+
+
+def test_a_category_that_came_later_is_none_of_the_known_ones() -> None:
+    features = made()
+    function = fit_pca(features, SPECS, 4)
+    later, none = (function(features | {"shop": torch.full((ROWS,), code)}) for code in (5, -1))
+    assert torch.equal(later, none)
+    assert not torch.equal(later, function(features | {"shop": torch.zeros(ROWS, dtype=torch.long)}))
+
+
+def test_a_single_number_per_row() -> None:
+    features = {"amount": torch.arange(5)}
+    function = fit_pca(features, [FeatureSpec("amount", "numeric", 1)], 1)
+    np.testing.assert_allclose(function(features)[:, 0], (np.arange(5) - 2) / np.sqrt(2), rtol=1e-6)
+    assert torch.equal(function({"amount": torch.arange(5.0)[:, None]}), function(features))
+
+
+# Fingerprints and files
+
+
+def functions() -> dict[str, KeyFunction]:
+    features = made()
+    return {
+        "first": first_columns("text", 20, 8),
+        "fewer": first_columns("text", 20, 7),
+        "wider": first_columns("text", 21, 8),
+        "other": first_columns("title", 20, 8),
+        "pca": fit_pca(features, SPECS, 4),
+        "white": fit_pca(features, SPECS, 4, whiten=True),
+        "narrow": fit_pca(features, SPECS, 3),
+        "order": fit_pca(features, SPECS[::-1], 4),
+        "rows": fit_pca(rows_of(features, slice(1, None)), SPECS, 4),
+    }
+
+
+def test_whatever_changes_keys_changes_the_fingerprint() -> None:
+    made_once, made_again = functions(), functions()
+    fingerprints = {name: function.fingerprint for name, function in made_once.items()}
+    assert len(set(fingerprints.values())) == len(fingerprints)
+    assert fingerprints == {name: function.fingerprint for name, function in made_again.items()}
+    # A promise to every history on disk: this may never change.
+    assert fingerprints["first"] == "a54b2c0b2b2262a7"
+
+
+@pytest.mark.parametrize("name", ["first", "pca", "white"])
+def test_saved_and_loaded(name: str, tmp_path: Path) -> None:
+    function, features = functions()[name], made(seed=2)
+    function.save(tmp_path / "key_function")
+    assert [file.name for file in tmp_path.iterdir()] == ["key_function"]
+    loaded = KeyFunction.load(tmp_path / "key_function")
+    assert loaded.fingerprint == function.fingerprint
+    assert (loaded.kind, loaded.features, loaded.key_dim) == (function.kind, function.features, function.key_dim)
+    assert torch.equal(loaded(features), function(features))
+
+
+def test_it_can_not_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        first_columns("text", 20, 8).key_dim = 9  # type: ignore[misc]
+
+
+def test_files_that_are_no_key_function(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    with pytest.raises(
+        KeyFunctionError, match=r"can't be read as a key function .*: give a file that KeyFunction.save"
+    ):
+        KeyFunction.load(file)
+    file.write_bytes(b"something else")
+    with pytest.raises(KeyFunctionError, match="can't be read as a key function"):
+        KeyFunction.load(file)
+    save_file({"mean": torch.zeros(3)}, file)
+    with pytest.raises(KeyFunctionError, match="holds no key function"):
+        KeyFunction.load(file)
+    save_file({}, file, {"recollect_key_function": json.dumps({"format": 9})})
+    with pytest.raises(KeyFunctionError, match="has format 9, this version reads 1: use the version"):
+        KeyFunction.load(file)
+    functions()["pca"].save(file)
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(KeyFunctionError, match="does not match its fingerprint"):
+        KeyFunction.load(file)
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"text": None}, "keys are made of the feature 'text', the features there are: amounts, shop, unused"),
+        ({"text": torch.zeros(ROWS, 19)}, r"'text' came as float32 of shape \[150, 19\], .* takes 20 numbers per row"),
+        ({"text": torch.zeros(ROWS)}, r"'text' came as float32 of shape \[150\]"),
+        ({"shop": torch.zeros(ROWS)}, r"'shop' came as float32 of shape \[150\], .* takes an integer code per row"),
+        ({"shop": torch.zeros(ROWS, 5, dtype=torch.long)}, r"'shop' came as int64 of shape \[150, 5\]"),
+        ({"shop": torch.zeros(9, dtype=torch.long)}, r"rows \(150 of text, 150 of amounts, 9 of shop\)"),
+    ],
+    ids=["missing", "narrow", "flat", "float codes", "wide codes", "fewer rows"],
+)
+def test_features_it_was_not_made_for(changes: dict[str, Any], message: str) -> None:
+    features = {name: values for name, values in (made() | changes).items() if values is not None}
+    for attempt in (fit_pca(made(), SPECS, 4), lambda given: fit_pca(given, SPECS, 4)):
+        with pytest.raises(KeyFunctionError, match=message):
+            attempt(features)
+
+
+def test_fits_that_can_not_be() -> None:
+    features = made()
+    with pytest.raises(KeyFunctionError, match="at least one feature"):
+        fit_pca(features, [], 4)
+    with pytest.raises(KeyFunctionError, match="1 rows came to fit"):
+        fit_pca(rows_of(features, slice(0, 1)), SPECS, 4)
+    # One amount never varies, and of five categories four say it all.
+    assert fit_pca(features, SPECS, 26).key_dim == 26
+    with pytest.raises(KeyFunctionError, match="keys of width 27 were asked for, the 150 rows vary in 26 directions"):
+        fit_pca(features, SPECS, 27)
+    with pytest.raises(KeyFunctionError, match="the 150 rows vary in 0 directions: ask for no more than these, or fit"):
+        fit_pca(features, [FeatureSpec("unused", "embedded", 2)], 1)
+    with pytest.raises(KeyFunctionError, match="columns together, PCA takes up to 8192: leave out"):
+        fit_pca(features, [FeatureSpec("shop", "categorical", 10_000)], 4)
+    features["amounts"][3, 1] = float("nan")
+    with pytest.raises(KeyFunctionError, match="feature 'amounts' has values that are not finite"):
+        fit_pca(features, SPECS, 4)
+    for wrong in (0, 21):
+        with pytest.raises(KeyFunctionError, match=f"the first {wrong} columns of feature 'text' .* ask for 1 to 20"):
+            first_columns("text", 20, wrong)
+
+
+@pytest.mark.parametrize("columns", [2, 12])
+def test_on_a_sphere_the_largest_product_is_the_nearest(columns: int) -> None:
+    rows = torch.randn(300, columns, generator=torch.Generator().manual_seed(0))
+    specs = [FeatureSpec("x", "numeric", columns)]
+    function = fit_pca({"x": rows}, specs, key_dim=64, sphere=True, fewer=True)
+    keys = function({"x": rows})
+    assert keys.shape == (300, columns + 1)
+    assert function.key_dim == columns + 1
+    torch.testing.assert_close(keys.square().sum(1), torch.full((300,), columns + 1.0))
+    assert (keys @ keys.T).argmax(1).tolist() == list(range(300))
+
+
+def test_a_sphere_is_saved_and_part_of_the_fingerprint(tmp_path: Path) -> None:
+    rows = {"x": torch.randn(50, 4, generator=torch.Generator().manual_seed(0))}
+    specs = [FeatureSpec("x", "numeric", 4)]
+    function = fit_pca(rows, specs, key_dim=4, sphere=True)
+    function.save(tmp_path / "keys")
+    back = KeyFunction.load(tmp_path / "keys")
+    assert torch.equal(back(rows), function(rows))
+    assert back.fingerprint == function.fingerprint
+    assert function.fingerprint != fit_pca(rows, specs, key_dim=3).fingerprint
