@@ -17,6 +17,18 @@ class OutputExistsError(RecollectError):
     """A result that would be overwritten."""
 
 
+class KeyFunctionError(RecollectError):
+    """A key function that can't be read or fitted, or features it was not made for."""
+
+
+class DataError(RecollectError):
+    """A table that can't be read as it was declared, or whose columns can't be told apart."""
+
+
+class BadRowError(DataError):
+    """A row that can't be read, named by file and line."""
+
+
 class HistoryError(RecollectError):
     """A history that is missing, of another kind than asked for, or asked for what it does not hold."""
 

@@ -1,0 +1,274 @@
+"""Events: labelled rows with their times and features, each column of the type its role asks for.
+
+Makes them from raw rows and says which rows can't be events and why; what then happens to those is up to `reading`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from recollect.data.schema import TableSchema
+from recollect.data.tables.raw import BadRow, RawChunk, Table
+from recollect.data.tables.times import TimeUnit, read_times
+from recollect.errors import DataError
+
+NO_NUMBER = ("", "na", "n/a", "nan", "null", "none")
+"""How people write, in any case of letters, that a number is missing."""
+
+
+@dataclass(frozen=True)
+class Events:
+    """Rows of a table that can be used, in the order they came in.
+
+    Times are int64 nanoseconds since 1970 in UTC, or float64 plain numbers. Labels, ids and categories are texts, and a
+    whole number among them is written without a point. `columns` holds the features: numbers as Float64, categories and
+    texts as String, embeddings as Array of Float32; null is a missing value. `rows` counts the table's rows from 0.
+    """
+
+    time: NDArray[Any]
+    known_at: NDArray[Any]
+    label: pl.Series | None
+    id: pl.Series
+    columns: pl.DataFrame
+    rows: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, index: NDArray[np.int64]) -> "Events":
+        """Some of them, in any order."""
+        return Events(
+            self.time[index],
+            self.known_at[index],
+            None if self.label is None else self.label.gather(index),
+            self.id.gather(index),
+            self.columns[index] if self.columns.width else self.columns,
+            self.rows[index],
+        )
+
+    def part(self, start: int, stop: int) -> "Events":
+        """A run of them; nothing is copied."""
+        run = slice(start, stop)
+        label = None if self.label is None else self.label[run]
+        return Events(self.time[run], self.known_at[run], label, self.id[run], self.columns[run], self.rows[run])
+
+    @staticmethod
+    def concat(chunks: Sequence["Events"]) -> "Events":
+        """One after the other; there must be at least one."""
+        labels = [chunk.label for chunk in chunks if chunk.label is not None]
+        return Events(
+            np.concatenate([chunk.time for chunk in chunks]),
+            np.concatenate([chunk.known_at for chunk in chunks]),
+            pl.concat(labels) if labels else None,
+            pl.concat([chunk.id for chunk in chunks]),
+            pl.concat([chunk.columns for chunk in chunks]),
+            np.concatenate([chunk.rows for chunk in chunks]),
+        )
+
+
+class Faults:
+    """The rows of a chunk that can't be used, each with the first reason found."""
+
+    def __init__(self, chunk: RawChunk, table: Table) -> None:
+        self.chunk, self.table = chunk, table
+        self.found: dict[int, BadRow] = {}
+
+    def add(self, wrong: pl.Series, kind: str, message: Callable[[int], str]) -> None:
+        for index in wrong.arg_true().to_list():
+            if index not in self.found:
+                place = f"{self.table.place}{self.chunk.numbers[index]}"
+                row = int(self.chunk.rows[index])
+                self.found[index] = BadRow(row, place, kind, message(index), self.chunk.raw_row(index))
+
+
+def make_events(chunk: RawChunk, schema: TableSchema, table: Table) -> tuple[Events, list[BadRow]]:
+    """The rows of a chunk that are events under a schema, and those that aren't, in order."""
+    faults = Faults(chunk, table)
+    frame = chunk.frame
+    if schema.time is None:
+        time = pl.Series("time", chunk.rows, pl.Float64)
+    else:
+        assert schema.time_unit is not None
+        time = _times(frame[schema.time], schema.time_unit, faults, "time")
+    known_at = time
+    if schema.known_at is not None:
+        assert schema.known_at_unit is not None
+        known_at = _times(frame[schema.known_at], schema.known_at_unit, faults, "known_at")
+        written = frame.select(schema.time, schema.known_at)
+        faults.add(
+            (known_at < time).fill_null(False),
+            "known before it happened",
+            lambda index: (
+                f"known_at {written[index, 1]} is before the time {written[index, 0]}: "
+                "a label can't be known before the row happened"
+            ),
+        )
+    label = None if schema.label is None else _required(frame[schema.label], faults, "label")
+    if schema.id is None:
+        id = table.place + pl.Series("id", chunk.numbers).cast(pl.String)
+    else:
+        id = _required(frame[schema.id], faults, "id")
+    features = [_numbers(frame[name], faults) for name in schema.numeric]
+    features += [_names(frame[name]) for name in schema.categorical]
+    features += [_texts(frame[name]) for name in schema.text]
+    features += [_embedding(frame[name], width, faults) for name, width in schema.embedding.items()]
+    columns = pl.DataFrame(features)
+    if schema.embedding:
+        columns = columns.with_columns(
+            # A fixed width can only be had once the rows of another are gone.
+            pl.when(~pl.int_range(pl.len()).is_in(list(faults.found)))
+            .then(pl.col(name))
+            .cast(pl.Array(pl.Float32, width))
+            for name, width in schema.embedding.items()
+        )
+    dtype = np.float64 if schema.plain_times else np.int64
+    events = Events(
+        time.fill_null(0).to_numpy().astype(dtype, copy=False),
+        known_at.fill_null(0).to_numpy().astype(dtype, copy=False),
+        label,
+        id,
+        columns,
+        chunk.rows,
+    )
+    if faults.found:
+        keep = np.ones(frame.height, np.bool_)
+        keep[list(faults.found)] = False
+        events = events.take(keep.nonzero()[0])
+    return events, sorted([*chunk.broken, *faults.found.values()], key=lambda each: each.row)
+
+
+# One column at a time
+
+
+def _times(values: pl.Series, unit: TimeUnit, faults: Faults, role: str) -> pl.Series:
+    values = _plain(values, role)
+    times = read_times(values, unit)
+    wrong = times.is_null()
+    if not wrong.any():
+        return times
+    empty = values.is_null() if values.dtype != pl.String else values.is_null() | (values.str.strip_chars() == "")
+    faults.add(wrong & empty, f"no {role}", lambda index: f"the {role} is missing")
+    remedy = {
+        "datetime": "give ISO 8601 such as 2024-05-01 or 2024-05-01T12:00:00+02:00, in the years 1678 to 2261",
+        "number": "in the first rows it was a number",
+    }.get(unit, f"in the first rows it was {unit} since 1970, and only the years 1678 to 2261 can be stored")
+    faults.add(
+        wrong & ~empty, f"not a {role}", lambda index: f"the {role} {values[index]!r} is not a time I know: {remedy}"
+    )
+    return times
+
+
+def _required(values: pl.Series, faults: Faults, role: str) -> pl.Series:
+    names = _names(values).alias(role)
+    if names.null_count():
+        faults.add(names.is_null(), f"no {role}", lambda index: f"the {role} is missing")
+    return names
+
+
+def _texts(values: pl.Series) -> pl.Series:
+    """Texts as they are; an empty one is missing."""
+    texts = _plain(values, "text").cast(pl.String)
+    empty = texts == ""
+    return texts.set(empty, None) if empty.any() else texts
+
+
+def _names(values: pl.Series) -> pl.Series:
+    """Texts that are compared: 5, 5.0 and "5.0" are the same."""
+    if values.dtype.is_float():
+        values = values.fill_nan(None)
+    texts = _texts(values)
+    if texts.str.ends_with(".0").any():
+        return texts.str.replace(r"^(-?\d+)\.0+$", "$1")
+    return texts
+
+
+def _numbers(values: pl.Series, faults: Faults) -> pl.Series:
+    values = _plain(values, "numeric")
+    if values.dtype.is_temporal():
+        raise DataError(f"the column {values.name} holds {values.dtype}, the schema says numbers: change one of them")
+    numbers = values.cast(pl.Float64, strict=False)
+    if numbers.null_count() > values.null_count():
+        unread = numbers.is_null() & values.is_not_null()
+        numbers = numbers.zip_with(~unread, _odd_numbers(values))
+        wrong = numbers.is_null() & ~values.str.strip_chars().str.to_lowercase().is_in(NO_NUMBER)
+        faults.add(
+            (wrong & values.is_not_null()).fill_null(False),
+            f"not a number: {values.name}",
+            lambda index: (
+                f"{values.name} is {values[index]!r}, not a number: mend it, or declare the column categorical"
+            ),
+        )
+    if numbers.is_finite().all():  # of those that are there
+        return numbers
+    faults.add(
+        numbers.is_infinite().fill_null(False),
+        f"infinite: {values.name}",
+        lambda index: f"{values.name} is infinite: give a number, or leave it empty if it is not known",
+    )
+    return numbers.fill_nan(None)
+
+
+def _odd_numbers(texts: pl.Series) -> pl.Series:
+    """With spaces around them; true and false are 1 and 0."""
+    stripped = texts.str.strip_chars().str.to_lowercase()
+    stripped = stripped.replace({"true": "1", "false": "0"})
+    return stripped.cast(pl.Float64, strict=False)
+
+
+def _embedding(values: pl.Series, width: int, faults: Faults) -> pl.Series:
+    values = _plain(values, "embedding", lists=True)
+    if values.dtype == pl.String:
+        values = values.set(values == "", None)
+    lists = read_lists(values)
+    name = values.name
+    faults.add(
+        lists.is_null() & values.is_not_null(), f"not a list: {name}", lambda index: f"{name} is not a list of numbers"
+    )
+    lengths = lists.list.len()
+    faults.add(
+        (lengths != width).fill_null(False),
+        f"wrong width: {name}",
+        lambda index: f"{name} has {lengths[index]} numbers, the first rows have {width}",
+    )
+    finite = lists.list.eval(pl.element().is_finite().fill_null(False)).list.all()
+    faults.add(
+        (~finite).fill_null(False),
+        f"not finite: {name}",
+        lambda index: f"{name} holds something that is not a finite number: mend it, or leave the whole list out",
+    )
+    return lists
+
+
+def read_lists(values: pl.Series) -> pl.Series:
+    """Lists of Float32, from lists or from texts such as [0.5, 1]; null where there is none, or a text is not a list.
+
+    What is no number inside a list is null there.
+    """
+    wanted = pl.List(pl.Float32)
+    if isinstance(values.dtype, (pl.List, pl.Array)):
+        inner = values.dtype.inner
+        if not inner.is_numeric() and inner != pl.Null:
+            return pl.Series(values.name, [None], wanted).new_from_index(0, len(values))
+        return values.cast(wanted)
+    texts = values.cast(pl.String).str.strip_chars()
+    texts = texts.set(~(texts.str.starts_with("[") & texts.str.ends_with("]")), None)
+    parts = texts.str.strip_chars("[]").str.split(",")
+    return parts.list.eval(pl.element().str.strip_chars().cast(pl.Float32, strict=False))
+
+
+def _plain(values: pl.Series, role: str, *, lists: bool = False) -> pl.Series:
+    """Of a type that has a place here; kinds of texts as texts."""
+    kind = values.dtype
+    if kind in (pl.Categorical, pl.Enum, pl.Null):
+        return values.cast(pl.String)
+    if isinstance(kind, (pl.List, pl.Array)) and lists:
+        return values
+    if kind.is_nested() or kind in (pl.Object, pl.Binary, pl.Time, pl.Duration):
+        raise DataError(
+            f"the column {values.name} holds {kind}, which can't be {role}: convert it, or ignore the column"
+        )
+    return values

@@ -1,0 +1,241 @@
+"""From the columns of a table to the features that networks read: fitted on the past once, then the same for ever.
+
+What a column was before the cutoff decides what may reach the network: values beyond all that was seen are drawn back
+to the edge, and a column that never changed is kept out, since nothing could be learned of it and anything might come.
+Knows columns; nothing of time (the caller hands in rows from before the cutoff), labels, keys or models.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recollect.data.schema import TableSchema
+from recollect.errors import DataError
+from recollect.records import Features, FeatureSpec
+
+NUMBERS = "numbers"
+"""All numeric columns are one feature of this name, with a column of its own for each that may be missing."""
+
+FORMAT = 1
+RARE = 5
+"""A category of fewer rows than this shares a place with categories never seen: so that place is learned too."""
+
+MOST_CATEGORIES = 1000
+MISSING = "\x00missing"
+"""What no cell can hold; a missing cell is a category like the others."""
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """Standardised by what was seen, drawn back to its range; `flagged`: values were missing, so that is a signal."""
+
+    name: str
+    mean: float
+    deviation: float
+    low: float
+    high: float
+    flagged: bool
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """Codes in this order; after them, where rare ones were seen, one place for these and all that is unknown."""
+
+    name: str
+    categories: tuple[str, ...]
+    shared: bool
+
+    @property
+    def width(self) -> int:
+        return len(self.categories) + self.shared
+
+
+@dataclass(frozen=True)
+class EmbeddedColumn:
+    """Centred column by column and divided by one number: an embedding keeps its proportions."""
+
+    name: str
+    mean: tuple[float, ...]
+    deviation: float
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """Call it with a table, and with the embeddings of its text columns: the same row has the same features always."""
+
+    numeric: tuple[NumericColumn, ...]
+    categorical: tuple[CategoricalColumn, ...]
+    embedded: tuple[EmbeddedColumn, ...]
+    left_out: Mapping[str, str]
+    bands: int = 0
+
+    @property
+    def specs(self) -> list[FeatureSpec]:
+        """What a model must know of these features."""
+        width = len(self.numeric) + sum(column.flagged for column in self.numeric)
+        specs = [FeatureSpec(NUMBERS, "numeric", width, bands=self.bands)] if width else []
+        specs += [FeatureSpec(column.name, "categorical", column.width) for column in self.categorical]
+        return specs + [FeatureSpec(column.name, "embedded", len(column.mean)) for column in self.embedded]
+
+    def __call__(self, table: pl.DataFrame, embeddings: Mapping[str, NDArray[Any]] | None = None) -> Features:
+        """Features of every row. `embeddings` holds the arrays of text columns; lists of numbers are in the table."""
+        embeddings = embeddings or {}
+        features: Features = {}
+        if self.numeric:
+            features[NUMBERS] = self._numbers(table)
+        for categorical in self.categorical:
+            features[categorical.name] = _codes(table, categorical)
+        for embedded, mean in zip(self.embedded, self._means, strict=True):
+            values = _array(table, embeddings, embedded.name)
+            if values.shape[1] != len(mean):
+                raise DataError(
+                    f"the embedding {embedded.name} came {values.shape[1]} wide, {len(mean)} were fitted: "
+                    "use the embedder that the features were fitted with"
+                )
+            features[embedded.name] = (torch.from_numpy(values) - mean) / embedded.deviation
+        return features
+
+    @cached_property
+    def _means(self) -> list[Tensor]:
+        return [torch.tensor(column.mean, dtype=torch.float32) for column in self.embedded]
+
+    def _numbers(self, table: pl.DataFrame) -> Tensor:
+        columns = []
+        for column in self.numeric:
+            raw = _floats(table, column.name)
+            scaled = (np.clip(raw, column.low, column.high) - column.mean) / column.deviation
+            columns.append(np.nan_to_num(scaled, nan=0.0))
+            if column.flagged:
+                columns.append(np.isnan(raw).astype(np.float64))
+        return torch.from_numpy(np.stack(columns, axis=1).astype(np.float32))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, **asdict(self), "left_out": dict(self.left_out)}
+
+    @staticmethod
+    def from_json(plain: Mapping[str, Any]) -> "FeatureMap":
+        if plain.get("format") != FORMAT:
+            raise DataError(
+                f"these features have format {plain.get('format')}, this version reads {FORMAT}: "
+                "use the version of recollect that wrote them"
+            )
+        return FeatureMap(
+            numeric=tuple(NumericColumn(**column) for column in plain["numeric"]),
+            categorical=tuple(
+                CategoricalColumn(column["name"], tuple(column["categories"]), column["shared"])
+                for column in plain["categorical"]
+            ),
+            embedded=tuple(
+                EmbeddedColumn(column["name"], tuple(column["mean"]), column["deviation"])
+                for column in plain["embedded"]
+            ),
+            left_out=dict(plain["left_out"]),
+            bands=plain["bands"],
+        )
+
+
+def fit_features(
+    table: pl.DataFrame, schema: TableSchema, embeddings: Mapping[str, NDArray[Any]] | None = None, *, bands: int = 0
+) -> FeatureMap:
+    """Learn from rows known before the cutoff what every column looks like."""
+    if table.height == 0:
+        raise DataError("there is no row before the cutoff to fit features on: choose a later cutoff")
+    embeddings = embeddings or {}
+    left_out: dict[str, str] = {}
+    numeric = [_fit_number(table, name, left_out) for name in schema.numeric]
+    categorical = [_fit_categories(table, name, left_out) for name in schema.categorical]
+    wide = [*schema.text, *schema.embedding]
+    embedded = [_fit_embedding(_array(table, embeddings, name), name, left_out) for name in wide]
+    return FeatureMap(
+        tuple(column for column in numeric if column is not None),
+        tuple(column for column in categorical if column is not None),
+        tuple(column for column in embedded if column is not None),
+        left_out,
+        bands,
+    )
+
+
+def _fit_number(table: pl.DataFrame, name: str, left_out: dict[str, str]) -> NumericColumn | None:
+    values = _floats(table, name)
+    there = values[~np.isnan(values)]
+    missing = len(there) < len(values)
+    low, high = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
+    if low == high and not (missing and len(there)):
+        left_out[name] = f"always {low:g} before the cutoff" if len(there) else "always missing before the cutoff"
+        return None
+    deviation = float(there.std())
+    # Beside a large mean, rounding looks like a deviation.
+    if deviation <= 1e-12 * max(abs(low), abs(high)):
+        deviation = 1.0
+    return NumericColumn(name, float(there.mean()), deviation, low, high, missing)
+
+
+def _fit_categories(table: pl.DataFrame, name: str, left_out: dict[str, str]) -> CategoricalColumn | None:
+    counts = _texts(table, name).value_counts(sort=True)
+    found = sorted(zip(counts[name], counts["count"], strict=True), key=lambda pair: (-pair[1], pair[0]))
+    kept = tuple(category for category, count in found[:MOST_CATEGORIES] if count >= RARE)
+    shared = len(kept) < len(found)
+    if len(kept) + shared < 2:
+        what = "missing" if found[0][0] == MISSING else repr(found[0][0])
+        left_out[name] = f"always {what} before the cutoff" if len(found) == 1 else "no value comes often enough"
+        return None
+    return CategoricalColumn(name, kept, shared)
+
+
+def _fit_embedding(values: NDArray[np.float32], name: str, left_out: dict[str, str]) -> EmbeddedColumn | None:
+    mean = values.mean(0, dtype=np.float64)
+    deviation = float(np.sqrt(np.square(values - mean.astype(np.float32)).mean(dtype=np.float64)))
+    if deviation <= 1e-12:
+        left_out[name] = "always the same before the cutoff"
+        return None
+    return EmbeddedColumn(name, tuple(mean.tolist()), deviation)
+
+
+def _floats(table: pl.DataFrame, name: str) -> NDArray[np.float64]:
+    """A column as floats, with NaN where a value is missing; none so large that its square is infinite."""
+    values: NDArray[np.float64] = _column(table, name).cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    return np.clip(values, -1e100, 1e100)
+
+
+def _texts(table: pl.DataFrame, name: str) -> pl.Series:
+    return _column(table, name).cast(pl.String).fill_null(MISSING)
+
+
+def _codes(table: pl.DataFrame, column: CategoricalColumn) -> Tensor:
+    # What has no place gets the first code beyond all, which is that of the shared place if there is one.
+    texts = _texts(table, column.name)
+    order = list(range(len(column.categories)))
+    codes = texts.replace_strict(column.categories, order, default=len(order), return_dtype=pl.Int64)
+    return torch.from_numpy(codes.to_numpy().copy())
+
+
+def _array(table: pl.DataFrame, embeddings: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
+    if name in embeddings:
+        values = np.asarray(embeddings[name], dtype=np.float32)
+    elif name in table.columns and table[name].dtype != pl.String:
+        values = np.stack(_column(table, name).to_list()).astype(np.float32) if table.height else np.empty((0, 0), np.float32)
+    else:
+        raise DataError(f"the text column {name} came without its embedding: embed it, and hand the array in")
+    if len(values) != table.height:
+        raise DataError(f"the embedding {name} has {len(values)} rows, the table {table.height}: give one for each row")
+    return values
+
+
+def _column(table: pl.DataFrame, name: str) -> pl.Series:
+    if name not in table.columns:
+        came = ", ".join(table.columns[:8])
+        raise DataError(f"the column {name} is missing, {came} came: give every column that the features were made of")
+    return table[name]

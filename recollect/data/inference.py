@@ -1,0 +1,248 @@
+"""The schema of a table from its first rows: declared roles stand, the rest is told by type and looks.
+
+Guesses are simple, and each comes with its reason, because a person is meant to confirm them. Knows no files.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import polars as pl
+
+from recollect.data.events import read_lists
+from recollect.data.schema import ROW_ORDER, TableSchema
+from recollect.data.tables.times import TimeUnit, find_unit, read_times
+from recollect.errors import DataError
+
+TIME_NAMES = ("time", "timestamp", "date", "datetime", "ts", "when")
+TIME_ENDINGS = ("_time", "_timestamp", "_date", "_datetime", "_at", "_ts")
+LABEL_NAMES = ("label", "target", "class", "y")
+WORDS_OF_TEXT = 3  # on average; fewer is a name or a code
+OFTEN = 0.5  # texts of which fewer than this share differ are categories
+DIFFERENT_TEXTS = 0.2  # fewer different ones are phrases that repeat: categories too
+
+
+def infer_schema(
+    first_rows: pl.DataFrame,
+    *,
+    time: str | None = None,
+    time_unit: TimeUnit | None = None,
+    known_at: str | None = None,
+    label: str | None = None,
+    id: str | None = None,
+    text: Sequence[str] = (),
+    numeric: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    embedding: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+) -> TableSchema:
+    """Roles for all columns of a table. `time=ROW_ORDER` says that the order of the rows is the time.
+
+    Numbers are numeric, whatever they count; true and false, texts that repeat and numbers called ..._id are
+    categorical, texts of several words text, lists of numbers embeddings. Texts that hardly ever repeat are taken for
+    identifiers and ignored, unless declared.
+    """
+    declared: dict[str, str] = {}
+    features = {"text": text, "numeric": numeric, "categorical": categorical, "embedding": embedding, "ignored": ignore}
+    for role, names in features.items():
+        declared |= dict.fromkeys(names, role)
+    special = {"time": None if time == ROW_ORDER else time, "known_at": known_at, "label": label, "id": id}
+    declared |= {name: role for role, name in special.items() if name is not None}
+    absent = [name for name in declared if name not in first_rows.columns]
+    if absent:
+        raise DataError(
+            f"the first rows have no column {', '.join(absent)}; there are {', '.join(first_rows.columns)}: "
+            "declare those that are there"
+        )
+    why = dict.fromkeys(declared, "declared")
+    free = [name for name in first_rows.columns if name not in declared]
+
+    def find(role: str, finder: Callable[[pl.DataFrame], tuple[str | None, str]]) -> str | None:
+        name = special[role]
+        if name is None:
+            name, reason = finder(first_rows.select(free))
+            if name is not None:
+                free.remove(name)
+                why[name] = reason
+            elif role == "time":
+                why[ROW_ORDER] = reason
+        return name
+
+    if time == ROW_ORDER:
+        found_time, found_known_at, why[ROW_ORDER] = None, known_at, "declared: the order of the rows"
+    else:
+        found_known_at = find("known_at", _find_known_at)
+        found_time = find("time", _find_time)
+    if found_time is None and known_at is None:
+        found_time, found_known_at = found_known_at, None  # the only time there is, if any
+    found_label = find("label", _find_label)
+    found_id = find("id", _find_id)
+    roles = {name: role for name, role in declared.items() if role in features}
+    for name in free:
+        roles[name], why[name] = _looks(first_rows[name])
+    ignored = {name: why.pop(name) for name, role in roles.items() if role == "ignored"}
+    unit = time_unit or (None if found_time is None else find_unit(first_rows[found_time], found_time))
+    known_unit = None if found_known_at is None else find_unit(first_rows[found_known_at], found_known_at)
+    if found_label is not None:
+        why |= _leaks(first_rows, found_label, roles)
+
+    def having(role: str) -> tuple[str, ...]:
+        return tuple(name for name in first_rows.columns if roles.get(name) == role)
+
+    return TableSchema(
+        time=found_time,
+        time_unit=None if found_time is None else unit,
+        known_at=found_known_at,
+        known_at_unit=known_unit,
+        label=found_label,
+        id=found_id,
+        text=having("text"),
+        numeric=having("numeric"),
+        categorical=having("categorical"),
+        embedding={name: _width(first_rows[name]) for name in having("embedding")},
+        ignored=ignored,
+        why=why,
+    )
+
+
+# The columns of which there is one at most
+
+
+def _find_known_at(rows: pl.DataFrame) -> tuple[str | None, str]:
+    return ("known_at", "by its name") if "known_at" in rows.columns else (None, "")
+
+
+def _find_time(rows: pl.DataFrame) -> tuple[str | None, str]:
+    typed = {name: "by its type" for name in rows.columns if _is_moment(rows[name])}
+    named = {
+        name: "by its name and values"
+        for name in rows.columns
+        if (name.lower() in TIME_NAMES or name.lower().endswith(TIME_ENDINGS)) and _is_time(rows[name])
+    }
+    found = typed | named
+    if len(found) > 1:
+        raise DataError(
+            f"several columns could be the time ({', '.join(found)}): name the one that says when a row happened, "
+            f"or {ROW_ORDER}"
+        )
+    if not found:
+        return None, "the order of the rows: no column looks like a time"
+    return next(iter(found.items()))
+
+
+def _find_label(rows: pl.DataFrame) -> tuple[str | None, str]:
+    found = [name for name in rows.columns if name.lower() in LABEL_NAMES]
+    if len(found) > 1:
+        raise DataError(f"several columns could be the label ({', '.join(found)}): name the one to predict")
+    return (found[0], "by its name") if found else (None, "")
+
+
+def _find_id(rows: pl.DataFrame) -> tuple[str | None, str]:
+    """Only if it is alone: a customer's id may be unique among the first rows too."""
+    found = [name for name in rows.columns if _is_called_id(name) and _is_id(rows[name])]
+    exact = [name for name in found if name.lower() == "id"]
+    if len(found) > 1 and not exact:
+        return None, ""
+    return ((exact or found)[0], "by its name, and it never repeats") if found else (None, "")
+
+
+def _is_called_id(name: str) -> bool:
+    return name.lower() == "id" or name.lower().endswith("_id") or (name.endswith(("Id", "ID")) and len(name) > 2)
+
+
+def _is_id(values: pl.Series) -> bool:
+    kind = values.dtype
+    return (kind == pl.String or kind.is_integer()) and not values.null_count() and values.n_unique() == len(values)
+
+
+def _is_moment(values: pl.Series) -> bool:
+    """A date or datetime, or texts that all are; a number isn't one by its looks alone."""
+    if isinstance(values.dtype, pl.Datetime) or values.dtype == pl.Date:
+        return True
+    present = values.drop_nulls()
+    if values.dtype != pl.String or present.is_empty() or present.str.contains(r"^\s*\d+\s*$").all():
+        return False
+    return read_times(present, "datetime").null_count() == 0
+
+
+def _is_time(values: pl.Series) -> bool:
+    try:
+        find_unit(values, values.name)
+    except DataError:
+        return False
+    return True
+
+
+# Features
+
+
+def _looks(values: pl.Series) -> tuple[str, str]:
+    """Role and reason."""
+    kind = values.dtype
+    present = values.drop_nulls()
+    if present.is_empty():
+        return "ignored", "no value in the first rows"
+    if kind == pl.Boolean:
+        return "categorical", "true or false"
+    if kind.is_numeric():
+        return _looks_of_numbers(present)
+    if isinstance(kind, (pl.List, pl.Array)):
+        return _looks_of_lists(values)
+    if kind in (pl.Categorical, pl.Enum):
+        return "categorical", "by its type"
+    if kind == pl.String:
+        return _looks_of_texts(present)
+    if kind.is_temporal():
+        return "ignored", "a second time"
+    return "ignored", f"{kind} is not a number, a text or a list of numbers: take it apart first"
+
+
+def _looks_of_numbers(present: pl.Series) -> tuple[str, str]:
+    if present.dtype.is_integer() and _is_called_id(present.name):
+        if present.n_unique() > OFTEN * len(present):
+            return "ignored", "numbers that name something and hardly repeat: an identifier"
+        return "categorical", "numbers that name something"
+    return "numeric", "numbers"
+
+
+def _looks_of_lists(values: pl.Series) -> tuple[str, str]:
+    lists = read_lists(values)
+    width = _width(values)
+    wrong = lists.is_null() & values.is_not_null()
+    if wrong.any() or not width or (lists.drop_nulls().list.len() != width).any():
+        return "ignored", "lists, but not of numbers and one length"
+    return "embedding", f"lists of {width} numbers"
+
+
+def _looks_of_texts(present: pl.Series) -> tuple[str, str]:
+    if present.str.contains(r"^\s*\[.*\]\s*$").all():
+        role, reason = _looks_of_lists(present)
+        if role == "embedding":
+            return role, reason
+    different = present.n_unique()
+    words = float(present.str.count_matches(r"\S+").mean())  # type: ignore[arg-type]
+    if words >= WORDS_OF_TEXT and different > DIFFERENT_TEXTS * len(present):
+        return "text", f"texts of {words:.0f} words on average"
+    if different <= max(OFTEN * len(present), 2):
+        return "categorical", f"{different} different texts in {len(present)} rows"
+    if present.str.strip_chars().cast(pl.Float64, strict=False).null_count() == 0:
+        return "ignored", "numbers written as texts that hardly repeat: an identifier, or declare it numeric"
+    return "ignored", f"short texts that hardly repeat ({different} in {len(present)} rows): an identifier"
+
+
+def _width(values: pl.Series) -> int:
+    lists = read_lists(values).drop_nulls()
+    return 0 if lists.is_empty() else int(lists.list.len()[0])
+
+
+def _leaks(rows: pl.DataFrame, label: str, roles: dict[str, str]) -> dict[str, Any]:
+    """Columns that give the label away: each of their few values always comes with the same one."""
+    found = {}
+    if rows[label].n_unique() < 2:
+        return {}
+    for name, role in roles.items():
+        if role not in ("numeric", "categorical"):
+            continue
+        groups = rows.select(name, label).drop_nulls().group_by(name).agg(pl.col(label).n_unique())
+        if 2 <= groups.height <= rows.height / 20 and (groups[label] == 1).all():
+            found[name] = "each of its values comes with one label only: is it known before the label?"
+    return found

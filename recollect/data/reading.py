@@ -1,0 +1,146 @@
+"""Tables into events, in chunks that fit into memory: rows that can't be used stop the reading, or are counted, or
+are written to a file. Nothing is dropped in silence.
+
+Knows neither features nor histories; the order of events is the table's own, unless `read_all` sorts them.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+import polars as pl
+
+from recollect.data.events import Events, make_events
+from recollect.data.inference import infer_schema
+from recollect.data.schema import TableSchema
+from recollect.data.tables.raw import BadRow, Table
+from recollect.data.tables.sources import open_table
+from recollect.errors import BadRowError, DataError, OutputExistsError, SettingError
+
+BadRows = Literal["fail", "skip", "file"]
+FIRST_ROWS = 1000
+CHUNK_ROWS = 100_000
+
+
+@dataclass
+class Summary:
+    """What was read so far: rows that became events, and the bad ones by kind."""
+
+    events: int = 0
+    bad: Counter[str] = field(default_factory=Counter)
+    bad_rows_file: Path | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.events} rows read"
+        if self.bad:
+            kinds = ", ".join(f"{kind} {count}" for kind, count in self.bad.most_common())
+            text += f", {self.bad.total()} bad rows left out ({kinds})"
+        return text if self.bad_rows_file is None else f"{text}; they are in {self.bad_rows_file}"
+
+
+def first_rows(source: Any, count: int = FIRST_ROWS) -> pl.DataFrame:
+    """The first rows of a table, from which `infer_schema` makes a schema to be confirmed."""
+    return open_table(source).first_rows(count)
+
+
+@dataclass
+class Reading:
+    """A table being read: iterate once over its chunks, and look at the summary afterwards."""
+
+    table: Table
+    schema: TableSchema
+    chunk_rows: int
+    bad_rows: BadRows
+    bad_rows_file: Path | None
+    summary: Summary = field(default_factory=Summary)
+
+    def __iter__(self) -> Iterator[Events]:
+        self.summary = Summary()
+        file: IO[str] | None = None
+        try:
+            for chunk in self.table.chunks(self.schema.hopes(), self.chunk_rows):
+                events, bad = make_events(chunk, self.schema, self.table)
+                if bad and self.bad_rows == "fail":
+                    raise _failure(bad, len(events) + len(bad))
+                if bad and self.bad_rows == "file":
+                    assert self.bad_rows_file is not None
+                    file = file or self.bad_rows_file.open("x", encoding="utf-8")
+                    self.summary.bad_rows_file = self.bad_rows_file
+                    file.writelines(_as_line(each) for each in bad)
+                self.summary.bad.update(each.kind for each in bad)
+                for start in range(0, len(events), self.chunk_rows):
+                    part = events.part(start, start + self.chunk_rows)
+                    self.summary.events += len(part)
+                    yield part
+        finally:
+            if file is not None:
+                file.close()
+
+
+def read_events(
+    source: Any,
+    schema: TableSchema | None = None,
+    *,
+    chunk_rows: int = CHUNK_ROWS,
+    bad_rows: BadRows = "fail",
+    bad_rows_file: str | Path | None = None,
+) -> Reading:
+    """The events of a file, a DataFrame or an Arrow table, in chunks of at most `chunk_rows`.
+
+    Without a schema it is inferred from the first rows. `bad_rows` says what a row does that can't be used: "fail"
+    raises at once and names it, "skip" leaves it out and counts it, "file" writes it with its reason to `bad_rows_file`
+    (by default beside the file read) as a line of JSON. A missing feature does not make a row bad. JSON fields that
+    first appear after the rows the schema was made from are not read.
+    """
+    if chunk_rows < 1:
+        raise SettingError(f"chunk_rows is {chunk_rows}: it must be at least 1")
+    table = open_table(source)
+    if schema is None:
+        schema = infer_schema(table.first_rows(FIRST_ROWS))
+    path = None if bad_rows != "file" else _bad_rows_file(source, bad_rows_file)
+    return Reading(table, schema, chunk_rows, bad_rows, path)
+
+
+def read_all(
+    source: Any,
+    schema: TableSchema | None = None,
+    *,
+    bad_rows: BadRows = "fail",
+    bad_rows_file: str | Path | None = None,
+) -> tuple[Events, Reading]:
+    """All events of a table that fits into memory, by the time their label was known, ties as in the table."""
+    reading = read_events(source, schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file)
+    chunks = list(reading)
+    if not chunks:
+        raise DataError(f"{reading.table.name} has no row that can be used ({reading.summary})")
+    events = Events.concat(chunks)
+    if (np.diff(events.known_at) < 0).any():
+        events = events.take(np.argsort(events.known_at, kind="stable"))
+    return events, reading
+
+
+def _bad_rows_file(source: Any, given: str | Path | None) -> Path:
+    if given is None and not isinstance(source, (str, Path)):
+        raise SettingError('bad_rows="file" needs the name of a file for a table in memory: give bad_rows_file')
+    path = Path(given) if given is not None else Path(f"{source}.bad.jsonl")
+    if path.exists():
+        raise OutputExistsError(f"{path} is there already: remove it, or name another file for bad rows")
+    return path
+
+
+def _failure(bad: list[BadRow], rows: int) -> BadRowError:
+    first, more = bad[0], len(bad) - 1
+    others = "" if not more else f" ({more} more bad row{'s' * (more > 1)} among the {rows} rows read with it)"
+    return BadRowError(
+        f"{first.place}: {first.message}{others}. Mend the row, or leave bad rows out with --bad-rows skip, "
+        "or have them written to a file with --bad-rows file"
+    )
+
+
+def _as_line(bad: BadRow) -> str:
+    found = {"place": bad.place, "kind": bad.kind, "reason": bad.message, "row": bad.raw}
+    return json.dumps(found, ensure_ascii=False, default=str) + "\n"

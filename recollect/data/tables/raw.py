@@ -1,0 +1,69 @@
+"""Rows as they were found, before anyone asked what they mean: what every kind of table is taken apart into."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from recollect.errors import DataError
+
+Columns = Mapping[str, Literal["text", "number", "list"]]
+"""Columns to be read, and what is hoped to be in them. Files of texts give numbers or lists of them if all values are
+that, texts otherwise; other tables give what they have."""
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that can't be used: the `row` it is of its table, where that is, what kind of fault, and all of it."""
+
+    row: int
+    place: str
+    kind: str
+    message: str
+    raw: Any
+
+
+@dataclass(frozen=True)
+class RawChunk:
+    """Some rows of a table in their order.
+
+    `rows` counts all records of the table from 0, broken ones too. `numbers` are what people are told: lines of a file
+    from 1, or rows again. `raw_row` gives a row, by its index here, as it was found.
+    """
+
+    frame: pl.DataFrame
+    rows: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+    raw_row: Callable[[int], Any]
+    broken: Sequence[BadRow] = field(default_factory=list)
+
+
+@runtime_checkable  # so that the type checks of the tests can tell one
+class Table(Protocol):
+    """A file or a frame that is read in chunks."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def place(self) -> str:
+        """What the number of a row is appended to, to say where it is: `reviews.jsonl:`."""
+
+    def first_rows(self, count: int) -> pl.DataFrame:
+        """Some of the first rows that can be read, with the types they seem to have."""
+
+    def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
+        """All rows with these columns, of any type."""
+
+
+def check_columns(name: str, wanted: Iterable[str], there: Sequence[str]) -> None:
+    missing = [column for column in wanted if column not in there]
+    if missing:
+        raise DataError(
+            f"{name} has no column {', '.join(missing)}; its columns are {', '.join(there)}: "
+            "name those that are there, or read another table"
+        )

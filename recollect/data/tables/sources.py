@@ -1,0 +1,162 @@
+"""Whatever a user calls a table, as something to read in chunks: files by their ending, frames by their library.
+
+Frames and Parquet files keep the types of their columns. pandas is never imported: a frame of it brings it along.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+
+from recollect.data.tables.csv_files import Csv
+from recollect.data.tables.json_lines import JsonLines
+from recollect.data.tables.raw import Columns, RawChunk, Table, check_columns
+from recollect.errors import DataError
+
+JSON_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
+CSV_ENDINGS = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst")
+
+
+def open_table(source: Any) -> Table:
+    """A path to a .jsonl, .csv (.gz, .zst) or .parquet file, or a pandas, polars or Arrow table."""
+    if isinstance(source, (str, Path)):
+        return _file(Path(source))
+    if isinstance(source, pl.DataFrame):
+        return PolarsTable(source)
+    if isinstance(source, (pa.Table, pa.RecordBatch)):
+        return ArrowTable(pa.Table.from_batches([source]) if isinstance(source, pa.RecordBatch) else source)
+    if type(source).__module__.partition(".")[0] == "pandas" and hasattr(source, "columns"):
+        return PandasTable(source)
+    raise DataError(
+        f"a table came as {type(source).__name__}: give the path of a .jsonl, .csv or .parquet file, "
+        "a pandas or polars DataFrame, or a pyarrow Table"
+    )
+
+
+def _file(path: Path) -> Table:
+    if not path.is_file():
+        raise DataError(f"there is no file {path}: check its name")
+    name = path.name.lower()
+    if name.endswith(JSON_ENDINGS):
+        return JsonLines(path)
+    if name.endswith(CSV_ENDINGS):
+        return Csv(path)
+    if name.endswith(".parquet"):
+        return ParquetTable(path)
+    raise DataError(f"{path} has an unknown ending: name it .jsonl, .csv (perhaps with .gz or .zst) or .parquet")
+
+
+def _chunk(frame: pl.DataFrame, row: int) -> RawChunk:
+    rows = row + np.arange(frame.height)
+    return RawChunk(frame, rows, rows, lambda index: frame.row(index, named=True))
+
+
+class _Rows:
+    """Rows that have a number, from 0, but no line."""
+
+    @property
+    def name(self) -> str:
+        return "table"
+
+    @property
+    def place(self) -> str:
+        return f"{self.name}:row "
+
+
+@dataclass(frozen=True)
+class PolarsTable(_Rows):
+    frame: pl.DataFrame
+
+    def first_rows(self, count: int) -> pl.DataFrame:
+        return self.frame.head(count)
+
+    def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
+        check_columns(self.name, columns, self.frame.columns)
+        for row in range(0, self.frame.height, chunk_rows):
+            yield _chunk(self.frame[row : row + chunk_rows], row)
+
+
+@dataclass(frozen=True)
+class ArrowTable(_Rows):
+    table: pa.Table
+
+    def first_rows(self, count: int) -> pl.DataFrame:
+        return _of_arrow(self.table.slice(0, count))
+
+    def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
+        check_columns(self.name, columns, self.table.column_names)
+        for row in range(0, self.table.num_rows, chunk_rows):
+            yield _chunk(_of_arrow(self.table.slice(row, chunk_rows)), row)
+
+
+@dataclass(frozen=True)
+class PandasTable(_Rows):
+    """The index is not read; reset_index makes a column of it."""
+
+    frame: Any
+
+    def first_rows(self, count: int) -> pl.DataFrame:
+        return _of_pandas(self.frame.iloc[:count])
+
+    def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
+        check_columns(self.name, columns, [str(name) for name in self.frame.columns])
+        for row in range(0, len(self.frame), chunk_rows):
+            yield _chunk(_of_pandas(self.frame.iloc[row : row + chunk_rows]), row)
+
+
+@dataclass(frozen=True)
+class ParquetTable(_Rows):
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def first_rows(self, count: int) -> pl.DataFrame:
+        return next((chunk.frame for chunk in self._read(None, count)), pl.DataFrame())
+
+    def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
+        return self._read(columns, chunk_rows)
+
+    def _read(self, columns: Columns | None, chunk_rows: int) -> Iterator[RawChunk]:
+        try:
+            file = pyarrow.parquet.ParquetFile(self.path)
+            if columns is not None:
+                check_columns(self.name, columns, file.schema_arrow.names)
+            row = 0
+            for batch in file.iter_batches(chunk_rows, columns=None if columns is None else list(columns)):
+                yield _chunk(_of_arrow(pa.Table.from_batches([batch])), row)
+                row += batch.num_rows
+        except pa.ArrowException as error:
+            raise DataError(f"{self.path} can't be read as Parquet ({error}): copy it again") from error
+
+
+def _of_arrow(table: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _of_pandas(frame: Any) -> pl.DataFrame:
+    columns = {}
+    for position, name in enumerate(frame.columns):
+        if str(name) in columns:
+            raise DataError(f"the table has two columns called {name}: give each a name of its own")
+        columns[str(name)] = _of_pandas_column(frame.iloc[:, position])
+    return pl.DataFrame(columns)
+
+
+def _of_pandas_column(values: Any) -> pl.Series:
+    try:
+        array = pa.Array.from_pandas(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        # Values of several types: as texts, so that each can be judged for itself.
+        array = pa.array([None if value is None or value != value else str(value) for value in values], pa.string())
+    column = pl.from_arrow(array)
+    assert isinstance(column, pl.Series)
+    return column

@@ -1,0 +1,74 @@
+"""Files that are not what they seem are refused by name; compressed ones are read to their end."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from recollect.data.reading import read_events
+from recollect.data.schema import TableSchema
+from recollect.errors import DataError
+
+SCHEMA = TableSchema(label="y")
+
+
+def labels(source: Any) -> list[str]:
+    chunks = list(read_events(source, SCHEMA))
+    return [label for chunk in chunks if chunk.label is not None for label in chunk.label.to_list()]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [pl.DataFrame({"z": [1]}), pa.table({"z": [1]}), pd.DataFrame({"z": [1]}), "t.csv", "t.parquet"],
+    ids=["polars", "arrow", "pandas", "csv", "parquet"],
+)
+def test_a_column_that_is_not_there_is_named(tmp_path: Path, source: Any) -> None:
+    pl.DataFrame({"z": [1]}).write_csv(tmp_path / "t.csv")
+    pl.DataFrame({"z": [1]}).write_parquet(tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="has no column y; its columns are z"):
+        labels(tmp_path / source if isinstance(source, str) else source)
+
+
+def test_files_in_several_compressed_parts_are_read_to_their_end(tmp_path: Path) -> None:
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"y\na\n") + gzip.compress(b"b\n"))
+    assert labels(tmp_path / "t.csv.gz") == ["a", "b"]
+
+
+def test_a_file_cut_short_is_an_error(tmp_path: Path) -> None:
+    whole = gzip.compress(b'{"y": "a"}\n' * 1000)
+    (tmp_path / "t.jsonl.gz").write_bytes(whole[:-10])
+    with pytest.raises(DataError, match="can't be unpacked to its end"):
+        labels(tmp_path / "t.jsonl.gz")
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(DataError, match="can't be read as Parquet"):
+        labels(tmp_path / "t.parquet")
+
+
+def test_a_byte_order_mark_and_other_separators(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbfy;x\r\na;1,5\r\nb;2\r\n")
+    assert labels(tmp_path / "t.csv") == ["a", "b"]
+    (tmp_path / "t.jsonl").write_bytes(b'\xef\xbb\xbf{"y": "a"}\r\n{"y": "b"}')
+    assert labels(tmp_path / "t.jsonl") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [("absent.csv", "there is no file"), ("t.xlsx", "unknown ending"), ([1], "a table came as list")],
+    ids=["absent", "ending", "list"],
+)
+def test_what_is_no_table(tmp_path: Path, source: Any, message: str) -> None:
+    (tmp_path / "t.xlsx").touch()
+    with pytest.raises(DataError, match=message):
+        read_events(tmp_path / source if isinstance(source, str) else source)
+
+
+def test_columns_of_one_name(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("y,y\n1,2\n")
+    frame = pd.DataFrame([[1, 2]], columns=["y", "y"])
+    for source in (tmp_path / "t.csv", frame):
+        with pytest.raises(DataError, match="two columns"):
+            labels(source)

@@ -1,0 +1,135 @@
+"""Every way to write a time gives the same nanoseconds."""
+
+import datetime
+import zoneinfo
+
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.data.tables.times import TimeUnit, find_unit, read_times
+from recollect.errors import DataError
+
+NOON = 1_714_564_800 * 10**9  # 2024-05-01T12:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2024-05-01T12:00:00", NOON),
+        ("2024-05-01T12:00:00Z", NOON),
+        ("2024-05-01 12:00:00 UTC", NOON),
+        ("2024-05-01T12:00:00+02:00", NOON - 7200 * 10**9),
+        ("2024-05-01 12:00:00-0530", NOON + 19_800 * 10**9),
+        ("2024-05-01T12:00:00.5+02:00", NOON - 7200 * 10**9 + 5 * 10**8),
+        ("2024-05-01 12:00:00.123456789", NOON + 123_456_789),
+        ("2024-05-01T12:00", NOON),
+        ("2024-05-01 12:00Z", NOON),
+        (" 2024-05-01 ", NOON - 43_200 * 10**9),
+        ("20240501", NOON - 43_200 * 10**9),
+        ("20240501T120000Z", NOON),
+        ("1969-12-31T23:59:59", -(10**9)),
+        ("1678-01-01", -9_214_560_000_000_000_000),
+        ("9999-12-31T00:00:00", None),
+        ("1677-12-31", None),
+        ("2262-01-01T00:00:00", None),
+        ("2024-02-30", None),
+        ("2024", None),
+        ("yesterday", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_text_alone_and_among_others(text: str | None, expected: int | None) -> None:
+    assert read_times(pl.Series([text], dtype=pl.String), "datetime").to_list() == [expected]
+    mixed = pl.Series(["2024-05-01T12:00:00Z", "nonsense", text, "2024-05-01"])
+    assert read_times(mixed, "datetime").to_list() == [NOON, None, expected, NOON - 43_200 * 10**9]
+
+
+@given(
+    st.lists(
+        st.datetimes(
+            datetime.datetime(1700, 1, 1),
+            datetime.datetime(2250, 1, 1),
+            timezones=st.sampled_from([None, *map(zoneinfo.ZoneInfo, ("UTC", "Europe/Berlin", "America/New_York"))]),
+        ),
+        min_size=1,
+    )
+)
+def test_texts_as_python_writes_them(moments: list[datetime.datetime]) -> None:
+    def nanoseconds(moment: datetime.datetime) -> int:
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+        return (aware - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(microseconds=1) * 1000
+
+    # Before railways, offsets had seconds, which only Python writes.
+    moments = [moment for moment in moments if (moment.utcoffset() or datetime.timedelta()).seconds % 60 == 0]
+    texts = pl.Series([moment.isoformat() for moment in moments], dtype=pl.String)
+    assert read_times(texts, "datetime").to_list() == [nanoseconds(moment) for moment in moments]
+    spaced = pl.Series([moment.isoformat(" ") for moment in moments], dtype=pl.String)
+    assert read_times(spaced, "datetime").to_list() == [nanoseconds(moment) for moment in moments]
+
+
+def test_the_hour_that_comes_twice_is_told_apart() -> None:
+    summer_ends = datetime.datetime(2024, 10, 27, 2, 30, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin"))
+    both = [summer_ends, summer_ends.replace(fold=1)]
+    as_texts = read_times(pl.Series([each.isoformat() for each in both]), "datetime").to_list()
+    assert as_texts[1] - as_texts[0] == 3600 * 10**9
+    stamps = pl.from_pandas(pd.Series(pd.to_datetime([each.isoformat() for each in both], utc=True)))
+    for zone in ("UTC", "Europe/Berlin"):
+        assert read_times(stamps.dt.convert_time_zone(zone), "datetime").to_list() == as_texts
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_datetimes_and_dates_as_such(unit: str) -> None:
+    moment = datetime.datetime(2024, 5, 1, 12)
+    assert read_times(pl.Series([moment, None], dtype=pl.Datetime(unit)), "datetime").to_list() == [NOON, None]  # type: ignore[arg-type]
+    assert read_times(pl.Series([moment.date()]), "datetime").to_list() == [NOON - 43_200 * 10**9]
+    assert read_times(pl.Series([pd.Timestamp(moment)]), "datetime").to_list() == [NOON]
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.Float64, pl.String])
+@pytest.mark.parametrize(
+    ("unit", "factor"), [("seconds", 10**9), ("milliseconds", 10**6), ("microseconds", 10**3), ("nanoseconds", 1)]
+)
+def test_counts_since_1970(unit: TimeUnit, factor: int, dtype: type[pl.DataType]) -> None:
+    counts = [0, -5, NOON // factor, None]
+    series = pl.Series(counts).cast(dtype)
+    assert read_times(series, unit).to_list() == [None if count is None else count * factor for count in counts]
+    assert find_unit(series, "time") == unit
+
+
+def test_counts_with_fractions_and_out_of_range() -> None:
+    texts = pl.Series(["1714564800.5", " 1714564800", "-3.25", "x", "9223372036854775807", "", None])
+    assert read_times(texts, "seconds").to_list() == [NOON + 5 * 10**8, NOON, -325 * 10**7, None, None, None, None]
+    floats = pl.Series([1714564800.5, -3.25, 1e30, float("nan"), float("inf")])
+    assert read_times(floats, "seconds").to_list() == [NOON + 5 * 10**8, -325 * 10**7, None, None, None]
+    assert read_times(pl.Series([NOON + 1]), "nanoseconds").to_list() == [NOON + 1]
+
+
+def test_plain_numbers() -> None:
+    assert find_unit(pl.Series([0, 1, 50_000]), "step") == "number"
+    assert find_unit(pl.Series([0.0, 0.5]), "t") == "number"
+    numbers = read_times(pl.Series(["1", "2.5", "x", "inf", None]), "number")
+    assert numbers.to_list() == [1.0, 2.5, None, None, None]
+    assert numbers.dtype == pl.Float64
+
+
+def test_dates_of_eight_digits_are_dates() -> None:
+    assert find_unit(pl.Series([20240501, 20240502]), "day") == "datetime"
+    assert read_times(pl.Series([20240501]), "datetime").to_list() == [NOON - 43_200 * 10**9]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([2016, 2017, 2021], "holds years"),
+        (["winter", "summer"], "does not hold times"),
+        ([None, None], "no value"),
+        ([datetime.time(12)], "does not hold times"),
+    ],
+)
+def test_columns_that_are_no_times(values: list[object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        find_unit(pl.Series("x", values, strict=False), "x")

@@ -1,0 +1,169 @@
+"""Features are fitted on the past and keep from the network whatever it could not have learned."""
+
+import json
+import math
+
+import hypothesis.strategies as st
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import given
+
+from recollect.data.features import MOST_CATEGORIES, NUMBERS, RARE, FeatureMap, fit_features
+from recollect.data.schema import TableSchema
+from recollect.errors import DataError
+
+SCHEMA = TableSchema(label="label", numeric=("a", "b"), categorical=("colour",), text=("words",))
+
+
+def past(rows: int = 40) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "a": [float(row) for row in range(rows)],
+            "b": [None if row % 4 == 0 else 2.0 * row for row in range(rows)],
+            "colour": [("red", "green")[row % 2] for row in range(rows)],
+            "words": ["so it goes"] * rows,
+        },
+        schema_overrides={"b": pl.Float64},
+    )
+
+
+def embeddings(rows: int = 40) -> dict[str, np.ndarray]:
+    return {"words": np.random.default_rng(0).normal(3.0, 2.0, (rows, 5)).astype(np.float32)}
+
+
+def fitted() -> FeatureMap:
+    return fit_features(past(), SCHEMA, embeddings())
+
+
+def test_what_was_seen_has_mean_zero_and_deviation_one() -> None:
+    features = fitted()(past(), embeddings())
+    numbers = features[NUMBERS]
+    assert numbers.shape == (40, 3)  # a, b, and whether b is missing
+    assert torch.allclose(numbers[:, 0].mean(), torch.tensor(0.0), atol=1e-6)
+    assert torch.allclose(numbers[:, 0].std(correction=0), torch.tensor(1.0), atol=1e-6)
+    words = features["words"]
+    assert torch.allclose(words.mean(0), torch.zeros(5), atol=1e-5)
+    assert math.isclose(float(words.square().mean()), 1.0, rel_tol=1e-4)
+
+
+def test_a_missing_value_is_zero_and_says_so() -> None:
+    numbers = fitted()(past(), embeddings())[NUMBERS]
+    assert bool((numbers[::4, 1] == 0).all())
+    assert numbers[:, 2].tolist() == [float(row % 4 == 0) for row in range(40)]
+
+
+def test_values_never_seen_are_drawn_back_to_the_edge() -> None:
+    features = fitted()
+    far = past().with_columns(pl.lit(1e9).alias("a"))
+    assert torch.equal(
+        features(far, embeddings())[NUMBERS][:, 0], features(past(), embeddings())[NUMBERS][-1, 0].expand(40)
+    )
+
+
+def test_a_column_that_never_changed_is_kept_from_the_network() -> None:
+    table = past().with_columns(pl.lit(7.0).alias("b"), pl.lit("red").alias("colour"))
+    features = fit_features(table, SCHEMA, {"words": np.ones((40, 5), np.float32)})
+    assert [spec.name for spec in features.specs] == [NUMBERS]
+    assert features.specs[0].width == 1
+    assert features.left_out == {
+        "b": "always 7 before the cutoff",
+        "colour": "always 'red' before the cutoff",
+        "words": "always the same before the cutoff",
+    }
+    moved = table.with_columns(pl.lit(99.0).alias("b"), pl.lit("blue").alias("colour"))
+    same, other = features(table), features(moved)
+    assert same.keys() == other.keys()
+    assert torch.equal(same[NUMBERS], other[NUMBERS])
+
+
+def test_a_flag_that_was_never_raised_does_not_reach_the_network() -> None:
+    features = fit_features(past(), TableSchema(label="label", numeric=("a",)))
+    gap = past().with_columns(pl.lit(None, dtype=pl.Float64).alias("a"))
+    assert torch.equal(features(gap)[NUMBERS], torch.zeros(40, 1))
+
+
+def test_a_column_always_missing_or_one_value_where_there_is_any() -> None:
+    table = past().with_columns(
+        pl.lit(None, dtype=pl.Float64).alias("a"), pl.when(pl.col("a") > 10).then(1.0).alias("b")
+    )
+    features = fit_features(table, TableSchema(label="label", numeric=("a", "b")))
+    assert features.left_out == {"a": "always missing before the cutoff"}
+    assert features(table)[NUMBERS].unique(dim=0).tolist() == [[0.0, 0.0], [0.0, 1.0]]
+
+
+def test_rare_and_unknown_categories_share_a_place() -> None:
+    colours = ["red"] * 20 + ["green"] * 18 + ["mauve"] * 2
+    features = fit_features(past().with_columns(pl.Series("colour", colours)), SCHEMA, embeddings())
+    assert features.categorical[0].categories == ("red", "green")
+    assert features.specs[1].width == 3
+    asked = past(3).with_columns(pl.Series("colour", ["mauve", "never seen", None]))
+    assert features(asked, embeddings(3))["colour"].tolist() == [2, 2, 2]
+
+
+def test_without_rare_ones_an_unknown_category_is_outside_the_spec() -> None:
+    asked = past(2).with_columns(pl.Series("colour", ["green", "blue"]))
+    features = fitted()
+    assert features.specs[1].width == 2
+    codes = features(asked, embeddings(2))["colour"]
+    assert int(codes[0]) < 2
+    assert int(codes[1]) == 2
+
+
+def test_a_missing_category_is_one_like_the_others() -> None:
+    table = past().with_columns(pl.when(pl.col("a") < 2 * RARE).then(None).otherwise(pl.col("colour")).alias("colour"))
+    features = fit_features(table, SCHEMA, embeddings())
+    assert features.specs[1].width == 3
+    assert len(set(features(table, embeddings())["colour"][: 2 * RARE].tolist())) == 1
+
+
+def test_there_is_an_end_to_categories() -> None:
+    names = [f"user {row // RARE:05}" for row in range((MOST_CATEGORIES + 10) * RARE)]
+    features = fit_features(pl.DataFrame({"user": names}), TableSchema(label="label", categorical=("user",)))
+    assert features.specs[0].width == MOST_CATEGORIES + 1
+
+
+def test_as_json_and_back() -> None:
+    features = fitted()
+    back = FeatureMap.from_json(json.loads(json.dumps(features.to_json())))
+    assert back == features
+    assert back.fingerprint == features.fingerprint
+    assert fit_features(past(30), SCHEMA, embeddings(30)).fingerprint != features.fingerprint
+    for name, values in features(past(), embeddings()).items():
+        assert torch.equal(values, back(past(), embeddings())[name])
+
+
+@given(st.lists(st.none() | st.floats(-1e300, 1e300), min_size=1, max_size=30))
+def test_whatever_the_numbers_the_features_are_finite(values: list[float | None]) -> None:
+    table = pl.DataFrame({"a": pl.Series(values, dtype=pl.Float64)})
+    features = fit_features(table, TableSchema(label="label", numeric=("a",)))
+    asked = pl.DataFrame({"a": [None, 0.0, 1e308, -1e308]}, schema={"a": pl.Float64})
+    for rows in (table, asked):
+        for number in features(rows).values():
+            assert bool(number.isfinite().all())
+
+
+def test_a_row_has_the_same_features_in_any_company() -> None:
+    features = fitted()
+    whole = features(past(), embeddings())
+    for row in (0, 7, 39):
+        alone = features(past()[row], {"words": embeddings()["words"][row : row + 1]})
+        for name, values in alone.items():
+            assert torch.equal(values[0], whole[name][row])
+
+
+def test_errors_name_the_remedy() -> None:
+    features = fitted()
+    with pytest.raises(DataError, match=r"column a is missing.*give every column"):
+        features(past().drop("a"), embeddings())
+    with pytest.raises(DataError, match="came without its embedding: embed it"):
+        features(past())
+    with pytest.raises(DataError, match="came 4 wide, 5 were fitted"):
+        features(past(), {"words": embeddings()["words"][:, :4]})
+    with pytest.raises(DataError, match="has 3 rows, the table 40"):
+        features(past(), embeddings(3))
+    with pytest.raises(DataError, match="no row before the cutoff"):
+        fit_features(past(0), SCHEMA, embeddings(0))
+    with pytest.raises(DataError, match="format 2, this version reads 1"):
+        FeatureMap.from_json({**features.to_json(), "format": 2})

@@ -1,0 +1,116 @@
+"""First rows tell what columns are; what is declared stands."""
+
+import datetime
+
+import polars as pl
+import pytest
+
+from recollect.data.inference import infer_schema
+from recollect.data.schema import ROW_ORDER
+from recollect.errors import DataError
+
+COUNT = 40
+ROWS = pl.DataFrame(
+    {
+        "review_id": [f"R{number}" for number in range(COUNT)],
+        "timestamp": [1_600_000_000_000 + number for number in range(COUNT)],
+        "label": [number % 2 for number in range(COUNT)],
+        "price": [number / 7 for number in range(COUNT)],
+        "votes": [number % 3 for number in range(COUNT)],
+        "user_id": [number % 5 for number in range(COUNT)],
+        "shop": [f"shop {number % 4}" for number in range(COUNT)],
+        "verified": [number % 3 == 0 for number in range(COUNT)],
+        "body": [f"this is the text number {number}" for number in range(COUNT)],
+        "phrase": [["quite good all in all", "not very good at all"][number % 2] for number in range(COUNT)],
+        "code": [f"x{number}" for number in range(COUNT)],
+        "vector": [[float(number), 0.5, 1.0] for number in range(COUNT)],
+        "written": [f"[{number}, 0.5]" for number in range(COUNT)],
+        "ragged": [[1.0] * (number % 3 + 1) for number in range(COUNT)],
+        "empty": [None] * COUNT,
+        "nested": [{"a": 1}] * COUNT,
+        "digits": [str(10_000 + number) for number in range(COUNT)],
+    }
+)
+
+
+def test_roles_by_looks() -> None:
+    schema = infer_schema(ROWS)
+    assert (schema.time, schema.time_unit) == ("timestamp", "milliseconds")
+    assert (schema.known_at, schema.label, schema.id) == (None, "label", "review_id")
+    assert schema.numeric == ("price", "votes")
+    assert schema.categorical == ("user_id", "shop", "verified", "phrase")
+    assert schema.text == ("body",)
+    assert schema.embedding == {"vector": 3, "written": 2}
+    assert set(schema.ignored) == {"code", "ragged", "empty", "nested", "digits"}
+    assert "identifier" in schema.ignored["code"]
+    assert "declare it numeric" in schema.ignored["digits"]
+    assert set(schema.roles()) == set(ROWS.columns)
+    assert set(schema.why) | set(schema.ignored) >= set(ROWS.columns)
+
+
+def test_declared_roles_win() -> None:
+    schema = infer_schema(
+        ROWS, time=ROW_ORDER, label="shop", text=["code"], categorical=["votes"], numeric=["digits"], ignore=["body"]
+    )
+    assert (schema.time, schema.time_unit, schema.label) == (None, None, "shop")
+    assert schema.text == ("code",)
+    assert "votes" in schema.categorical
+    assert {"timestamp", "digits", "label"} <= set(schema.numeric) | {"label"}
+    assert schema.ignored["body"] == "declared"
+
+
+def test_a_declared_unit_wins() -> None:
+    assert infer_schema(ROWS, time="timestamp", time_unit="microseconds").time_unit == "microseconds"
+
+
+def test_a_column_that_is_not_there_is_named() -> None:
+    with pytest.raises(DataError, match=r"no column colour; there are review_id"):
+        infer_schema(ROWS, label="colour")
+
+
+def test_two_times_are_ambiguous() -> None:
+    days = [datetime.date(2024, 1, 1) + datetime.timedelta(number) for number in range(COUNT)]
+    rows = ROWS.with_columns(pl.Series("shipped", days))
+    with pytest.raises(DataError, match=r"several columns could be the time \(shipped, timestamp\)"):
+        infer_schema(rows)
+    schema = infer_schema(rows, time="timestamp")
+    assert schema.ignored["shipped"] == "a second time"
+
+
+def test_a_text_that_is_always_a_moment_is_a_time() -> None:
+    rows = pl.DataFrame({"sent": ["2024-05-01T12:00:00Z", "2024-05-02T12:00:00Z"], "y": [0, 1]})
+    schema = infer_schema(rows)
+    assert (schema.time, schema.time_unit, schema.label) == ("sent", "datetime", "y")
+
+
+def test_known_at_by_name_needs_a_time() -> None:
+    rows = pl.DataFrame({"time": [1, 2, 3], "known_at": [2, 3, 4], "label": [0, 1, 0]})
+    schema = infer_schema(rows)
+    assert (schema.time, schema.known_at, schema.known_at_unit) == ("time", "known_at", "number")
+    assert infer_schema(rows.drop("time")).time == "known_at"
+
+
+def test_years_are_no_time() -> None:
+    rows = pl.DataFrame({"year": [2016, 2017, 2018], "label": [0, 1, 0]})
+    with pytest.raises(DataError, match="holds years"):
+        infer_schema(rows, time="year")
+    assert infer_schema(rows).time is None
+
+
+def test_two_labels_are_ambiguous() -> None:
+    with pytest.raises(DataError, match=r"several columns could be the label \(label, target\)"):
+        infer_schema(pl.DataFrame({"label": [0, 1], "target": [0, 1]}))
+
+
+def test_two_ids_are_none() -> None:
+    rows = ROWS.with_columns(order_id=pl.col("code"))
+    assert infer_schema(rows).id is None
+    assert infer_schema(rows, id="order_id").id == "order_id"
+    assert infer_schema(rows.with_columns(id=pl.col("code"))).id == "id"
+
+
+def test_a_column_that_gives_the_label_away_is_pointed_out() -> None:
+    rows = ROWS.with_columns(severity=pl.col("label") * 2 + 1)
+    schema = infer_schema(rows)
+    assert "is it known before the label?" in schema.why["severity"]
+    assert "is it known before the label?" not in schema.why["votes"]
