@@ -20,6 +20,7 @@ class ModelSettings:
     """Shape of the networks. `recency` is where that coordinate's query starts, in logits per unit of time; None: none.
 
     `dates` lets models see absolute time, as the paper does; `ages` shows the classifier how old each item is.
+    `similarity` mixes learned queries with the input's own key; "only" asks with that key and learns no query.
     """
 
     architecture: Literal["mlp", "perceiver", "precedents"] = "precedents"
@@ -33,7 +34,7 @@ class ModelSettings:
     ages: bool = True
     dates: bool = False
     recency: float | None = 60.0
-    similarity: bool = False
+    similarity: bool | Literal["only"] = False
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Dropouts:
 class RehearsalMix:
     """How often an input is rehearsed, and with what kind of rule; each its own probability.
 
+    A share `trusting` of the inputs is never rehearsed, and the classifier is told which: so it learns to answer both
+    as if nothing had changed and as if anything might have. `probability` is that of the others.
     A rule swaps its classes round, or merges them into one; it involves two classes, or three with `three`; it holds
     everywhere, or in a random half-space of keys with `region`; since ever, or since a random change point with
     `change_point`. With `novel` one of the classes is one that training has no label for.
@@ -60,6 +63,7 @@ class RehearsalMix:
     region: float = 0.2
     change_point: float = 0.5
     novel: float = 0.05
+    trusting: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -119,9 +123,10 @@ RECIPES: dict[RecipeName, Recipe] = {
     "default": Recipe(
         step=StepSettings(
             estimator="leave_one_out",
-            dropouts=Dropouts(input=0.1, context=0.05),
-            rehearsal=RehearsalMix(0.6),
+            dropouts=Dropouts(input=0.1, context=0.1),
+            rehearsal=RehearsalMix(0.6, trusting=0.5),
         ),
+        train=TrainSettings(learning_rate=2e-3),
     ),
     # The paper's synthetic settings; each experiment sets its own widths and learning rate.
     "paper": Recipe(

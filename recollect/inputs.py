@@ -119,6 +119,12 @@ class Lookup:
             fetch=self.fetch,
         )
 
+    def inputs_at(self, positions: Int[Tensor, " batch"]) -> Inputs:
+        """Items of the history as inputs, each as of its own time: it sees what was known strictly before, so never
+        itself."""
+        view = self.view
+        return self.inputs(self.features_at(positions), view.at("key", positions), view.at("time", positions))
+
     def fetch(self, rows: Int[Tensor, " batch"], positions: Int[Tensor, "batch chains retrieved"]) -> Fetched:
         """Features from where they are stored, labels and times from memory."""
         times = self.view.clock.model_time(self.view.at("time", positions))

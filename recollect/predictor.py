@@ -14,7 +14,9 @@ from torch import Tensor
 from recollect.inputs import Inputs
 from recollect.model.system import RetrievalSystem
 from recollect.records import Answer
-from recollect.retrieval.gradients import retrieve
+from recollect.retrieval.gradients import log_normaliser, retrieve
+from recollect.retrieval.scoring import score
+from recollect.retrieval.top import top_of_groups
 
 TILE_ROWS = 32
 
@@ -43,18 +45,19 @@ class Predictor:
     ages: bool = True
 
     @torch.no_grad()
-    def predict(self, inputs: Inputs, *, use_context: bool = True) -> Predictions:
-        """Answer every input; with `use_context` False from the same weights with every slot empty."""
+    def predict(self, inputs: Inputs, *, use_context: bool = True, wary: bool = True) -> Predictions:
+        """Answer every input; with `use_context` False from the same weights with every slot empty, and with `wary`
+        False as if labels could only follow the rule of training."""
         if len(inputs) == 0:
-            return self._predict_tile(inputs, use_context=False)
+            return self._predict_tile(inputs, use_context=False, wary=wary)
         tiles = []
         for first in range(0, len(inputs), TILE_ROWS):
             count = min(TILE_ROWS, len(inputs) - first)
             index = torch.arange(first, first + TILE_ROWS, device=inputs.rows.device).clamp(max=len(inputs) - 1)
-            tiles.append(_first_rows(self._predict_tile(inputs.take(index), use_context), count))
+            tiles.append(_first_rows(self._predict_tile(inputs.take(index), use_context, wary), count))
         return _joined(tiles)
 
-    def _predict_tile(self, inputs: Inputs, use_context: bool) -> Predictions:
+    def _predict_tile(self, inputs: Inputs, use_context: bool, wary: bool) -> Predictions:
         system = self.system
         size = (len(inputs), system.num_retrieved)
         state = system.encode(inputs.features)
@@ -62,18 +65,44 @@ class Predictor:
         positions = torch.full((size[0], 1, size[1]), -1, device=inputs.rows.device)
         probability = torch.zeros(size, device=inputs.rows.device)
         if system.num_retrieved and use_context:
-            queries = system.queries(state, inputs.own_keys)
-            found = retrieve(queries, inputs.keys, inputs.visible, temperature=self.temperature, compiled=False)
-            chain = found.greedy()
-            positions = chain.positions
-            probability = chain.log_p[:, 0].exp().clamp(max=1.0) * chain.filled[:, 0]
+            positions, probability = self.select(state, inputs)
         items, fetched = inputs.show(positions, features=self.retrieve == "items", ages=self.ages)
+        items = replace(items, wary=keep_input if wary else ~keep_input)
         answer: Answer = system.classify(state, items, keep_input)
         age = None
         if fetched.times is not None:
             age = (inputs.as_of[:, None] - fetched.times[:, 0]).float().masked_fill(~items.filled[:, 0], 0.0)
         weight = None if answer.weights is None else answer.weights[:, 0]
         return Predictions(answer.log_probs[:, 0], positions[:, 0], probability, weight, age)
+
+    def select(
+        self, state: Float[Tensor, "batch ..."], inputs: Inputs, *, with_probability: bool = True
+    ) -> tuple[Int[Tensor, "batch 1 retrieved"], Float[Tensor, "batch retrieved"]]:
+        """Greedily, with the retrieval's probability of each pick; for groups of slots that takes one pass more."""
+        if self.system.group_sizes is not None:
+            queries = self.system.distinct_queries(state, inputs.own_keys)
+            picks = top_of_groups(queries, self.system.group_sizes, inputs.keys, inputs.visible)
+            probability = self._probability(queries, picks, inputs) if with_probability else torch.zeros(picks.shape)
+            return picks.unsqueeze(1), probability
+        queries = self.system.queries(state, inputs.own_keys)
+        found = retrieve(queries, inputs.keys, inputs.visible, temperature=self.temperature, compiled=False)
+        chain = found.greedy()
+        return chain.positions, chain.log_p[:, 0].exp().clamp(max=1.0) * chain.filled[:, 0]
+
+    def _probability(
+        self,
+        queries: Float[Tensor, "batch groups key_dim"],
+        picks: Int[Tensor, "batch retrieved"],
+        inputs: Inputs,
+    ) -> Float[Tensor, "batch retrieved"]:
+        """That the first slot of a pick's group would have drawn it."""
+        assert self.system.group_sizes is not None
+        scores = score(queries, inputs.keys, inputs.visible, temperature=self.temperature, compiled=False)
+        sizes = torch.tensor(self.system.group_sizes, device=queries.device)
+        keys = inputs.keys.at(picks.clamp(min=0)) if inputs.keys.num_items else queries[:, :1].expand(-1, picks.shape[1], -1)
+        logits = (queries.repeat_interleave(sizes, dim=1) * keys).sum(-1) * scores.scale
+        log_p = logits - log_normaliser(queries, scores).repeat_interleave(sizes, dim=1)
+        return log_p.exp().clamp(max=1.0).masked_fill(picks < 0, 0.0)
 
 
 def _first_rows(predictions: Predictions, count: int) -> Predictions:

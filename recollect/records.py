@@ -37,13 +37,15 @@ class Items:
 
     Empty slots have `filled` False, and whatever else stands there must not change any answer. `features` is
     empty where only labels are retrieved; `labels` is None where items carry none (the needle task); `ages`
-    (as_of - time, in the model's unit of time) is None where the classifier is not told them.
+    (as_of - time, in the model's unit of time) is None where the classifier is not told them. `wary` tells it that
+    labels may follow another rule than that of its training; None is always.
     """
 
     filled: Bool[Tensor, "batch chains retrieved"]
     features: Features
     labels: Int[Tensor, "batch chains retrieved"] | None = None
     ages: Float[Tensor, "batch chains retrieved"] | None = None
+    wary: Bool[Tensor, " batch"] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """The smallest histories and systems that have all their parts: what tests of training and prediction share."""
 
+from typing import Literal
+
 import torch
 from torch import Generator
 
@@ -71,7 +73,7 @@ def make_system(
     classes: int = CLASSES,
     ages: bool = True,
     recency: float | None = 0.1,
-    similarity: bool = False,
+    similarity: bool | Literal["only"] = False,
     seed: int = 0,
 ) -> RetrievalSystem:
     with torch.random.fork_rng(devices=[]):
@@ -104,7 +106,7 @@ def make_objective(
     classes: int = CLASSES,
     ages: bool = True,
     recency: float | None = 0.1,
-    similarity: bool = False,
+    similarity: bool | Literal["only"] = False,
     seed: int = 0,
 ) -> Objective:
     system = make_system(

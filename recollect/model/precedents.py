@@ -26,7 +26,8 @@ class PrecedentClassifier(nn.Module):
     the two; with no item the head answers alone, and so it does where items have no labels (`label_classes` = 0).
 
     Items are embedded by the layer that embeds inputs where they have the same features, so that they can be compared
-    from the first step on.
+    from the first step on; and each is also told how it differs from the input, since "a little dearer than that one"
+    stays true when all prices move.
     """
 
     def __init__(
@@ -49,14 +50,16 @@ class PrecedentClassifier(nn.Module):
         self.item_encoder = FlatEncoder(item_specs)
         self.item_specs = slot_specs(item_specs, label_classes, ages, age_bands=0)
         self.embed_input = RowLinear(self.input_encoder.flat_width, width)
-        self.embed_item = None
+        self.embed_item = self.embed_difference = None
         if self.item_encoder.flat_width:
             same = list(input_specs) == list(item_specs)
             self.embed_item = self.embed_input if same else RowLinear(self.item_encoder.flat_width, width)
+            self.embed_difference = _two_layers(width, width) if same else None
         # One row more than classes: every class first met after training is "a label not seen before".
         self.embed_label = nn.Embedding(label_classes + 1, width) if label_classes else None
-        self.embed_age = nn.Sequential(RowLinear(3, width), nn.ReLU(), RowLinear(width, width)) if ages else None
+        self.embed_age = _two_layers(3, width) if ages else None
         self.marks = nn.Parameter(0.02 * torch.randn(2, width))
+        self.wary_mark = nn.Parameter(torch.zeros(width))
         self.blocks = nn.ModuleList(AttentionBlock(width, heads) for _ in range(blocks))
         self.norm = nn.LayerNorm(width)
         self.head = RowLinear(width, num_classes)
@@ -70,8 +73,11 @@ class PrecedentClassifier(nn.Module):
         self, state: Float[Tensor, "batch feature_dim"], items: Items, keep_input: Bool[Tensor, " batch"]
     ) -> Answer:
         batch, chains, _ = items.filled.shape
-        of_input = self.embed_input(state).masked_fill(~keep_input[:, None], 0.0) + self.marks[0]
-        precedents = self._item_tokens(items)
+        embedded = self.embed_input(state).masked_fill(~keep_input[:, None], 0.0)
+        of_input = embedded + self.marks[0]
+        wary = torch.ones_like(keep_input) if items.wary is None else items.wary
+        of_input = of_input + wary.unsqueeze(1) * self.wary_mark
+        precedents = self._item_tokens(items, embedded)
         answering = of_input[:, None].expand(-1, chains, -1).flatten(0, 1).unsqueeze(1)
         for block in self.blocks:
             answering = block(answering, precedents.flatten(0, 1), items.filled.flatten(0, 1))
@@ -84,11 +90,16 @@ class PrecedentClassifier(nn.Module):
         gate = self.gate(from_input).float()
         return self._mix(class_log_probs, weights, gate, items.labels, items.filled)
 
-    def _item_tokens(self, items: Items) -> Float[Tensor, "batch chains retrieved feature_dim"]:
+    def _item_tokens(
+        self, items: Items, of_input: Float[Tensor, "batch feature_dim"]
+    ) -> Float[Tensor, "batch chains retrieved feature_dim"]:
         features = slot_features(items, self.item_specs, self.num_retrieved)
         tokens = self.marks[1].expand(*items.filled.shape, -1)
         if self.embed_item is not None:
-            tokens = tokens + self.embed_item(self.item_encoder(features, tuple(items.filled.shape)))
+            of_items = self.embed_item(self.item_encoder(features, tuple(items.filled.shape)))
+            tokens = tokens + of_items
+            if self.embed_difference is not None:
+                tokens = tokens + self.embed_difference(of_input[:, None, None] - of_items)
         if self.embed_label is not None:
             tokens = tokens + self.embed_label(features[LABEL].clamp(max=self.label_classes))
         if self.embed_age is not None:
@@ -134,3 +145,7 @@ class PrecedentClassifier(nn.Module):
         # A new class that only others' items have: what an input is told must not depend on its batch.
         unheard = (pointed == 0) & (torch.arange(classes, device=pointed.device) >= self.num_classes)
         return Answer(log_probs.masked_fill(unheard, -torch.inf), weights)
+
+
+def _two_layers(inputs: int, width: int) -> nn.Sequential:
+    return nn.Sequential(RowLinear(inputs, width), nn.ReLU(), RowLinear(width, width))

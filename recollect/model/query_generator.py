@@ -4,6 +4,7 @@ Query generators see the input only: never the keys, the history or its size, an
 far. All queries of an input are therefore known before the first item is selected.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -68,21 +69,53 @@ class SimilarityResidual(nn.Module):
 class RecencyQuery(nn.Module):
     """The queries' component along the recency coordinate of the keys, one number per slot.
 
-    It starts at `initial` for every input: positive, so that of two like items the newer one is preferred.
-    From there each slot learns its own level, and a linear dependence on the state that starts at zero.
+    It starts at `initial` for every input, one number for each slot: positive, so that of two like items the newer one
+    is preferred. From there each slot learns a factor, its own and one that depends on the state: a step of the
+    optimiser then means as much to a slot that looks at the last hour as to one that looks at years.
     """
 
-    def __init__(self, state_width: int, num_retrieved: int, initial: float) -> None:
+    initial: Tensor
+
+    def __init__(self, state_width: int, initial: Sequence[float]) -> None:
         super().__init__()
-        if initial <= 0:
-            raise SettingError(f"recency is {initial}: it must be positive, to prefer newer items, or None for none")
-        self.layer = RowLinear(state_width, num_retrieved)
+        if min(initial) <= 0:
+            raise SettingError(
+                f"recency is {min(initial)}: it must be positive, to prefer newer items, or None for none"
+            )
+        self.layer = RowLinear(state_width, len(initial))
         nn.init.zeros_(self.layer.weight)
-        nn.init.constant_(self.layer.bias, initial)
+        nn.init.zeros_(self.layer.bias)
+        self.register_buffer("initial", torch.tensor(list(initial), dtype=torch.float32))
 
     def forward(self, state: Float[Tensor, "batch feature_dim"]) -> Float[Tensor, "batch retrieved"]:
-        component: Tensor = self.layer(state)
+        component: Tensor = self.initial * torch.exp(self.layer(state))
         return component
+
+
+class OwnKeyQueries(nn.Module):
+    """Queries that start as the input's own key, so that at first an input retrieves what is most like it.
+
+    From there each slot learns to ask for something else: a deviation that starts at zero, an odd function of the input
+    for the reason given at `MetricQueryGenerator`, and how sharply it asks, from its `sharpness` on.
+    """
+
+    def __init__(self, input_width: int, hidden_width: int, key_dim: int, sharpness: Sequence[float]) -> None:
+        super().__init__()
+        num_retrieved = len(sharpness)
+        self.shape = (num_retrieved, key_dim)
+        self.linear = RowLinear(input_width, num_retrieved * key_dim, bias=False)
+        self.hidden = RowLinear(input_width, hidden_width, bias=False)
+        self.bend = RowLinear(hidden_width, num_retrieved * key_dim, bias=False)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.bend.weight)
+        self.log_sharpness = nn.Parameter(torch.tensor(list(sharpness)).log().unsqueeze(1))
+
+    def forward(
+        self, state: Float[Tensor, "batch feature_dim"], own_keys: Float[Tensor, "batch key_dim"]
+    ) -> Float[Tensor, "batch retrieved key_dim"]:
+        deviation: Tensor = self.linear(state) + self.bend(self.hidden(state).tanh())
+        asked: Tensor = own_keys.unsqueeze(1) + deviation.unflatten(1, self.shape)
+        return asked * self.log_sharpness.exp()
 
 
 class MetricQueryGenerator(nn.Module):

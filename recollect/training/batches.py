@@ -23,7 +23,8 @@ class Batch:
     """What one training step sees. `oldest` is the time of the first item each input may see.
 
     `item_labels` and `item_times` are those of the whole history, for what sums over all of it; `needle` is the
-    position that the needle task hides, for those who watch it learn.
+    position that the needle task hides, for those who watch it learn. `selected` holds positions that were selected
+    beforehand, where queries don't learn yet.
     """
 
     inputs: Inputs
@@ -32,6 +33,7 @@ class Batch:
     item_labels: Int[Tensor, "*pool items"] | None = None
     item_times: Float[Tensor, "*pool items"] | None = None
     needle: Int[Tensor, " batch"] | None = None
+    selected: Int[Tensor, "batch retrieved"] | None = None
 
 
 @runtime_checkable
@@ -98,24 +100,30 @@ class HistoryRows:
 
     NOTE on leaks: an input sees items whose label was known strictly before its time, so never itself; and whoever
     chooses the positions takes only targets that were known before the cutoff: see `known_before`.
+
+    `selected` is what each item of the history selects as an input, if that is settled beforehand. With `stretch` a batch is drawn from so many neighbouring positions: inputs that see the same window of a long
+    history share the pass over its keys.
     """
 
     lookup: Lookup
     positions: Int[Tensor, " inputs"]
+    stretch: int | None = None
+    selected: Int[Tensor, "items retrieved"] | None = None
 
     def between(self, first: int, last: int) -> "HistoryRows":
         """Some of the inputs, counted in order of when their labels were known."""
         return replace(self, positions=self.positions[first:last])
 
     def batch(self, size: int, generator: Generator) -> Batch:
-        chosen = torch.randint(len(self.positions), (size,), generator=generator)
+        there = len(self.positions)
+        room = there if self.stretch is None else min(self.stretch, there)
+        first = int(torch.randint(there - room + 1, (1,), generator=generator)) if room < there else 0
+        chosen = first + torch.randint(room, (size,), generator=generator)
         return self.rows(self.positions[chosen.to(self.positions.device)])
 
     def rows(self, positions: Int[Tensor, " batch"]) -> Batch:
         view = self.lookup.view
-        inputs = self.lookup.inputs(
-            self.lookup.features_at(positions), view.at("key", positions), view.at("time", positions)
-        )
+        inputs = self.lookup.inputs_at(positions)
         oldest = view.clock.model_time(view.at("time", inputs.visible.start.clamp(max=max(0, len(view.items) - 1))))
         return Batch(
             inputs,
@@ -123,6 +131,7 @@ class HistoryRows:
             torch.minimum(oldest, inputs.as_of),
             self.lookup.labels,
             self.lookup.times,
+            selected=None if self.selected is None else self.selected[positions],
         )
 
 
@@ -131,4 +140,6 @@ def known_before(view: TableView, cutoff: int | float) -> Int[Tensor, " inputs"]
     moment = torch.tensor([cutoff], dtype=view.items.known_at.dtype, device=view.items.known_at.device)
     everything = torch.arange(view.tail_start + len(view.tail), device=moment.device)
     seen = everything[view.visible(moment).sees(everything.unsqueeze(0))[0]]
-    return seen[view.at("known_at", seen).argsort(stable=True)]
+    moments = view.at("known_at", seen)
+    # They are in order already unless some came late; sorting would take more memory than a step of training.
+    return seen if bool((moments[1:] >= moments[:-1]).all()) else seen[moments.argsort(stable=True)]

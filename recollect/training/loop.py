@@ -188,12 +188,17 @@ def _watch(fabric: Fabric, run: Run, step: int, result: StepResult) -> None:
 
 
 def _validate(objective: Objective, validation: BatchSource, run: Run, progress: Progress) -> None:
-    """The same validation batch every time; the best weights so far are kept."""
-    batch = validation.batch(run.validation_size, step_generator(run.seed, -1))
-    generator = step_generator(run.seed, -1, use="choices", device=batch.targets.device)
-    loss = float(objective.validate(batch, generator, rehearsed=False))
-    if objective.settings.rehearsal.probability > 0:
-        loss += float(objective.validate(batch, generator, rehearsed=True))
+    """The same inputs every time, no more at once than a step trains with: validation needs no memory of its own.
+
+    The best weights so far are kept.
+    """
+    loss, kinds = 0.0, (False, True) if objective.settings.rehearsal.probability > 0 else (False,)
+    for index, first in enumerate(range(0, run.validation_size, run.batch_size)):
+        size = min(run.batch_size, run.validation_size - first)
+        batch = validation.batch(size, step_generator(run.seed, -1 - index))
+        generator = step_generator(run.seed, -1 - index, use="choices", device=batch.targets.device)
+        for rehearsed in kinds:
+            loss += float(objective.validate(batch, generator, rehearsed=rehearsed)) * size / run.validation_size
     if loss < progress.best_loss:
         progress.best_loss, progress.best_step = loss, progress.step
         progress.best_weights = {name: tensor.clone() for name, tensor in objective.state_dict().items()}

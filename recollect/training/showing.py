@@ -23,6 +23,7 @@ class Showing:
 
     keep_input: Bool[Tensor, " batch"]
     dropped: Bool[Tensor, "batch retrieved"]
+    wary: Bool[Tensor, " batch"]
     rules: Rules | None
     features: bool
     ages: bool
@@ -38,7 +39,7 @@ class Showing:
         labels = items.labels
         if self.rules is not None and labels is not None and fetched.times is not None:
             labels = self.rules.relabel(labels, _keys_at(batch, positions), fetched.times)
-        return replace(items, filled=items.filled & ~self.dropped.unsqueeze(1), labels=labels)
+        return replace(items, filled=items.filled & ~self.dropped.unsqueeze(1), labels=labels, wary=self.wary)
 
     def labels_of_all(self, batch: Batch) -> Int[Tensor, "batch items"] | Int[Tensor, " items"]:
         """The labels of the whole history as this step's inputs would be shown them."""
@@ -72,10 +73,11 @@ def draw_showing(
 
     keep_input = uniform(size) >= dropouts.input
     dropped = (uniform(size, retrieved) < dropouts.item) | (uniform(size, 1) < dropouts.context)
+    wary = uniform(size) >= rehearsal.trusting
     rules = None
     # Without times no item could be relabelled with its target.
     if rehearsal.probability > 0 and batch.item_labels is not None and batch.item_times is not None:
-        shown = (filled & ~dropped).any(1)
+        shown = (filled & ~dropped).any(1) & wary
         inputs = batch.inputs
         rules = draw_rules(
             rehearsal,
@@ -87,7 +89,7 @@ def draw_showing(
             num_classes,
             generator,
         )
-    return Showing(keep_input, dropped, rules, features, ages)
+    return Showing(keep_input, dropped, wary, rules, features, ages)
 
 
 def _keys_at(

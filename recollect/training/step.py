@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 
 from recollect.config import Dropouts, StepSettings, chains_for
@@ -24,6 +24,10 @@ from recollect.training.showing import Showing, draw_showing
 
 KEEP_LOGITS_BYTES = 128 << 20
 """In training, logits of small histories are kept rather than multiplied again for every slot."""
+
+IMPOSSIBLE = -10.0
+"""What a class counts that can't be answered, as rehearsal makes them: not so little that it drowns all other
+differences between chains."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Objective(nn.Module):
         state = system.encode(inputs.features)
         if system.num_retrieved == 0:
             return self._without_context(batch, state)
+        if batch.selected is not None:
+            return self._with_selected(batch, batch.selected, state, generator, self.settings)
         # Compute query vectors (the keys were computed once and are cached).
         queries = system.queries(state, inputs.own_keys).float()
         # Sample items by learned relevance without replacement; select greedily too where that is the baseline.
@@ -85,7 +91,7 @@ class Objective(nn.Module):
             )
         sampled = found.sampled(centred=settings.estimator == "leave_one_out")
         # Load the selected items; drift is rehearsed on their labels once they are here.
-        showing = self._draw_showing(batch, sampled, generator)
+        showing = self._draw_showing(batch, sampled.filled[:, 0], generator, settings)
         targets, items = showing.targets(batch), showing.items(batch, sampled.positions)
         nll = nll_of(system.classify(state, items, showing.keep_input), targets)
         # The surrogate's gradient, added to the classifier's own, estimates that of the expected nll.
@@ -111,13 +117,34 @@ class Objective(nn.Module):
         state = system.encode(inputs.features)
         if system.num_retrieved == 0:
             return self._without_context(batch, state).nll
-        queries = system.queries(state, inputs.own_keys)
-        found = retrieve(queries, inputs.keys, inputs.visible, temperature=1.0, keep_bytes=KEEP_LOGITS_BYTES)
-        rehearsal = replace(self.settings.rehearsal, probability=1.0 if rehearsed else 0.0)
+        rehearsal = self.settings.rehearsal
+        if rehearsed:
+            rehearsal = replace(rehearsal, probability=1.0, trusting=0.0)
+        else:
+            rehearsal = replace(rehearsal, probability=0.0, trusting=1.0 if rehearsal.trusting else 0.0)
         still = replace(self.settings, dropouts=Dropouts(), rehearsal=rehearsal)
-        showing = self._draw_showing(batch, found.greedy(), generator, still)
-        items = showing.items(batch, found.greedy().positions)
-        return nll_of(system.classify(state, items, showing.keep_input), showing.targets(batch)).mean()
+        selected = batch.selected
+        if selected is None:
+            queries = system.queries(state, inputs.own_keys)
+            found = retrieve(queries, inputs.keys, inputs.visible, temperature=1.0, keep_bytes=KEEP_LOGITS_BYTES)
+            selected = found.greedy().positions[:, 0]
+        return self._with_selected(batch, selected, state, generator, still).nll
+
+    def _with_selected(
+        self,
+        batch: Batch,
+        selected: Int[Tensor, "batch retrieved"],
+        state: Float[Tensor, "batch ..."],
+        generator: Generator,
+        settings: StepSettings,
+    ) -> StepResult:
+        """The nll with these items in the slots; nothing is drawn, so the queries have no part in it."""
+        showing = self._draw_showing(batch, selected >= 0, generator, settings)
+        items = showing.items(batch, selected.unsqueeze(1))
+        nll = nll_of(self.system.classify(state, items, showing.keep_input), showing.targets(batch))
+        zero = torch.zeros_like(nll.mean()).detach()
+        age = zero if items.ages is None else mean_age(items.ages, items.filled)
+        return StepResult(nll.mean(), nll.detach().mean(), zero, age)
 
     def _without_context(self, batch: Batch, state: Tensor) -> StepResult:
         """The plain classifier: one empty chain, and nothing to select."""
@@ -129,12 +156,11 @@ class Objective(nn.Module):
         return StepResult(nll.mean(), nll.detach().mean(), zero, zero)
 
     def _draw_showing(
-        self, batch: Batch, selection: Selection, generator: Generator, settings: StepSettings | None = None
+        self, batch: Batch, filled: Bool[Tensor, "batch retrieved"], generator: Generator, settings: StepSettings
     ) -> Showing:
-        settings = settings or self.settings
         return draw_showing(
             batch,
-            selection.filled[:, 0],
+            filled,
             settings.dropouts,
             settings.rehearsal,
             self.num_classes,
@@ -165,7 +191,7 @@ class Objective(nn.Module):
             shown = torch.zeros_like(items.filled[:, :, -1:]) if label is None else ~showing.dropped[:, None, -1:]
             filled = torch.cat([items.filled[:, :, :-1], shown.expand(-1, items.filled.shape[1], -1)], dim=2)
             last = torch.full_like(items.labels[:, :, -1:], label or 0)
-            guess = Items(filled, {}, torch.cat([items.labels[:, :, :-1], last], dim=2))
+            guess = Items(filled, {}, torch.cat([items.labels[:, :, :-1], last], dim=2), wary=showing.wary)
             nll_by_label.append(nll_of(self.system.classify(state, guess, showing.keep_input), targets))
         nothing_left = (~sampled.filled[:, :, -1:]).float()
         return label_marginal(
@@ -200,7 +226,7 @@ def nll_of(answer: Answer, targets: Int[Tensor, " batch"]) -> Float[Tensor, "bat
     """Negative log-likelihood of the targets; a class that the answer doesn't reach is as good as impossible."""
     missing = int(targets.max()) + 1 - answer.log_probs.shape[2]
     log_probs = F.pad(answer.log_probs, (0, max(0, missing)), value=-torch.inf)
-    log_probs = log_probs.masked_fill(log_probs == -torch.inf, -80.0)
+    log_probs = log_probs.masked_fill(log_probs == -torch.inf, IMPOSSIBLE)
     index = targets[:, None, None].expand(-1, log_probs.shape[1], 1)
     return -log_probs.gather(2, index).squeeze(2)
 
@@ -226,7 +252,13 @@ def _watched(sampled: Selection, items: Items) -> tuple[Float[Tensor, ""], Float
     surprise = -sampled.log_p.detach().sum() / sampled.filled.sum().clamp(min=1)
     if items.ages is None:
         return surprise, torch.zeros_like(surprise)
-    return surprise, items.ages.masked_fill(~items.filled, 0.0).sum() / items.filled.sum().clamp(min=1)
+    return surprise, mean_age(items.ages, items.filled)
+
+
+def mean_age(
+    ages: Float[Tensor, "batch chains retrieved"], filled: Bool[Tensor, "batch chains retrieved"]
+) -> Float[Tensor, ""]:
+    return ages.masked_fill(~filled, 0.0).sum() / filled.sum().clamp(min=1)
 
 
 def check(settings: StepSettings, labels_only: bool, ages: bool) -> None:

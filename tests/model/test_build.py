@@ -65,3 +65,18 @@ def test_recency_is_so_many_logits_per_unit_of_time(architecture: Architecture) 
     without = (bare @ inputs.keys.tile(0, 256)[:, :-1].T) / inputs.keys.width**0.5
     times = inputs.keys.tile(0, 256)[:, -1]
     torch.testing.assert_close(logits * LN_2 - without, (0.7 * times).expand_as(logits), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("estimator", ["greedy_baseline", "leave_one_out"])
+def test_by_similarity_alone_all_that_is_left_trains(architecture: Architecture, estimator: str) -> None:
+    objective = make_objective(
+        StepSettings(samples=2, estimator=estimator),  # type: ignore[arg-type]
+        architecture,
+        similarity="only",
+        recency=None,
+    )
+    assert objective.system.query_generator is None
+    batch = make_rows(recency=False).rows(torch.arange(30, 60))
+    nudged(objective)(lambda: (batch, Moment()), seeded(0)).loss.backward()
+    assert without_gradient(objective) == []

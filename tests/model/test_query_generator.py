@@ -10,6 +10,7 @@ from recollect.errors import SettingError
 from recollect.model.query_generator import (
     MetricQueryGenerator,
     MLPQueryGenerator,
+    OwnKeyQueries,
     PerceiverQueryGenerator,
     RecencyQuery,
     SimilarityResidual,
@@ -72,12 +73,19 @@ def test_alpha_is_one_half_at_first_and_learns() -> None:
 
 
 def test_recency_starts_at_initial_for_every_input_and_slot() -> None:
-    recency = RecencyQuery(state_width=4, num_retrieved=3, initial=0.7)
-    assert torch.equal(recency(normal(5, 4)), torch.full((5, 3), 0.7))
+    recency = RecencyQuery(state_width=4, initial=[0.7, 20.0, 3e4])
+    assert torch.equal(recency(normal(5, 4)), torch.tensor([0.7, 20.0, 3e4]).expand(5, 3))
+
+
+def test_recency_learns_factors_so_it_stays_positive() -> None:
+    recency = RecencyQuery(state_width=4, initial=[0.7, 3e4])
+    with torch.no_grad():
+        recency.layer.bias.fill_(-2.0)
+    assert torch.allclose(recency(normal(5, 4)), torch.tensor([0.7, 3e4]).expand(5, 2) * math.exp(-2))
 
 
 def test_recency_learns_from_the_state_and_per_slot() -> None:
-    recency = RecencyQuery(state_width=4, num_retrieved=3, initial=0.7)
+    recency = RecencyQuery(state_width=4, initial=[0.7] * 3)
     recency(normal(5, 4)).square().sum().backward()
     assert parameters_without_gradient(recency) == []
     with torch.no_grad():
@@ -90,7 +98,7 @@ def test_recency_learns_from_the_state_and_per_slot() -> None:
 @pytest.mark.parametrize("initial", [0.0, -1.0])
 def test_recency_must_start_positive(initial: float) -> None:
     with pytest.raises(SettingError, match=f"recency is {initial}: it must be positive, to prefer newer items"):
-        RecencyQuery(state_width=4, num_retrieved=3, initial=initial)
+        RecencyQuery(state_width=4, initial=[1.0, initial])
 
 
 @pytest.mark.parametrize("size", [0.1, 1.0, 100.0])
@@ -135,3 +143,19 @@ def test_an_input_of_zeros_gives_finite_queries_and_gradients() -> None:
     queries.sum().backward()
     assert queries.isfinite().all()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in generator.parameters())
+
+
+def test_queries_may_start_as_the_own_key() -> None:
+    generator = OwnKeyQueries(4, 5, key_dim=3, sharpness=[2.5, 2.5])
+    state, own_keys = normal(6, 4), normal(6, 3, seed=1)
+    torch.testing.assert_close(generator(state, own_keys), 2.5 * own_keys.unsqueeze(1).expand(6, 2, 3))
+
+
+def test_queries_that_start_as_the_own_key_learn_an_odd_deviation() -> None:
+    generator = OwnKeyQueries(4, 5, key_dim=3, sharpness=[1.0, 2.0])
+    for layer in (generator.linear, generator.bend):
+        torch.nn.init.normal_(layer.weight, generator=torch.Generator().manual_seed(0))
+    state, own_keys = normal(6, 4), normal(6, 3, seed=1)
+    torch.testing.assert_close(generator(-state, -own_keys), -generator(state, own_keys))
+    (generator(state, own_keys) * normal(6, 2, 3, seed=1)).sum().backward()
+    assert parameters_without_gradient(generator) == []

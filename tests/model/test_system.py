@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from recollect.errors import SettingError
 from recollect.model.build import Architecture
 from recollect.model.query_generator import SimilarityResidual
 from recollect.records import Items
@@ -33,7 +34,7 @@ def test_queries_are_learned_then_mixed_then_given_their_recency(architecture: A
         alpha = torch.sigmoid(torch.tensor(-1.0))
         mixed = alpha * system.query_generator(state) + (1 - alpha) * BATCH.inputs.own_keys[:, None]
         summary = state.mean(1) if architecture == "perceiver" else state
-        recency = system.recency.layer(summary)
+        recency = system.recency.initial * system.recency.layer(summary).exp()
     torch.testing.assert_close(queries, torch.cat([mixed, recency[..., None]], dim=-1))
     assert len(recency.unique()) == recency.numel()
 
@@ -65,3 +66,18 @@ def test_a_system_without_slots_has_nothing_to_retrieve_with() -> None:
     nothing = Items(torch.zeros(5, 1, 0, dtype=torch.bool), {})
     state = system.encode(BATCH.inputs.features)
     assert system.classify(state, nothing, torch.ones(5, dtype=torch.bool)).log_probs.isfinite().all()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_by_similarity_alone_the_own_key_asks_in_every_slot_and_nothing_of_it_is_learned(
+    architecture: Architecture,
+) -> None:
+    system = make_system(architecture, similarity="only", recency=None)
+    queries = system.queries(system.encode(BATCH.inputs.features), BATCH.inputs.own_keys)
+    assert torch.equal(queries, BATCH.inputs.own_keys[:, None].expand(-1, RETRIEVED, -1))
+    assert list(system.retrieval_parameters()) == []
+
+
+def test_similarity_alone_has_no_recency() -> None:
+    with pytest.raises(SettingError, match="set recency to None"):
+        make_system(similarity="only", recency=0.1)

@@ -250,6 +250,21 @@ def test_the_last_step_is_validated_whenever_it_comes() -> None:
     assert progress.best_step == 3
 
 
+def test_validation_takes_no_more_inputs_at_once_than_training() -> None:
+    sizes: list[int] = []
+
+    class Counting(Objective):
+        def validate(self, batch: Batch, generator: torch.Generator, *, rehearsed: bool) -> Tensor:
+            sizes.append(len(batch.targets))
+            return torch.tensor(float(batch.targets.shape[0]))
+
+    objective = Counting(make_objective(STEP).system, STEP, CLASSES, ages=True)
+    progress = train(objective, SOURCE, VALIDATION, PLAIN, replace(RUN, steps=1, validation_size=10))
+    assert sizes == [4, 4, 4, 4, 2, 2]  # plain and rehearsed
+    # Every input counts alike.
+    assert progress.best_loss == pytest.approx(2 * (4 * 4 + 4 * 4 + 2 * 2) / 10)
+
+
 def test_without_rehearsal_only_the_plain_loss_counts() -> None:
     objective = make_objective(StepSettings(samples=2))
     progress = train(objective, SOURCE, VALIDATION, PLAIN, replace(RUN, steps=1))

@@ -19,7 +19,7 @@ from recollect.retrieval.gradients import entropy, retrieve
 from recollect.retrieval.keys import OwnKeys
 from recollect.training.batches import Batch, episode_batch
 from recollect.training.showing import draw_showing
-from recollect.training.step import Moment, Objective, StepResult, mass_on_others_picks, nll_of
+from recollect.training.step import IMPOSSIBLE, Moment, Objective, StepResult, mass_on_others_picks, nll_of
 from tests.reference import dense_keys, dense_logits
 from tests.tiny import (
     ARCHITECTURES,
@@ -207,8 +207,8 @@ def test_without_ages_none_is_reported() -> None:
 def test_a_class_out_of_reach_is_as_good_as_impossible() -> None:
     answer = Answer(torch.tensor([[[0.5, 0.5, 0.0]], [[0.25, 0.75, 0.0]]]).log())
     nll = nll_of(answer, torch.tensor([7, 1]))
-    torch.testing.assert_close(nll, torch.tensor([[80.0], [-torch.tensor(0.75).log()]]))
-    assert nll_of(answer, torch.tensor([2, 0]))[0] == 80.0
+    torch.testing.assert_close(nll, torch.tensor([[-IMPOSSIBLE], [-torch.tensor(0.75).log()]]))
+    assert nll_of(answer, torch.tensor([2, 0]))[0] == -IMPOSSIBLE
 
 
 # The paper's three terms, each by its own gradient: the difference that it makes to a step.

@@ -1,0 +1,62 @@
+"""Labelled rows in order of time, with the cutoff: what models and their peers are fitted on and then asked about."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from recollect.errors import SettingError
+from recollect.model.encoders import FlatEncoder
+from recollect.records import Features, FeatureSpec
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Rows in order of `time`. Labels are codes; `known_at` is when each became known; `bins` numbers periods of time.
+
+    Features are those of `specs`, fitted before the cutoff and complete. Times are int64 nanoseconds or float64.
+    """
+
+    features: Features
+    specs: tuple[FeatureSpec, ...]
+    labels: NDArray[np.int64]
+    time: NDArray[Any]
+    known_at: NDArray[Any]
+    bins: NDArray[np.int64]
+    cutoff: int | float
+    num_classes: int
+
+    def __post_init__(self) -> None:
+        if not bool((self.time[1:] >= self.time[:-1]).all()):
+            raise SettingError("the rows of a stream are not in order of time: sort them by time first")
+        if bool((self.known_at < self.time).any()):
+            raise SettingError("a label is known before its row happened: give the later moment")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def past(self) -> NDArray[np.int64]:
+        """Rows whose labels were known before the cutoff, in order of time: all that may be trained on."""
+        return np.flatnonzero(self.known_at < self.cutoff)
+
+    @cached_property
+    def asked(self) -> NDArray[np.int64]:
+        """Rows from the cutoff on, in order of time: what everyone is judged by."""
+        return np.flatnonzero(self.time >= self.cutoff)
+
+    @cached_property
+    def table(self) -> NDArray[np.float32]:
+        """All features side by side, for models that read plain tables."""
+        encoder = FlatEncoder(self.specs)
+        with torch.no_grad():
+            flat: torch.Tensor = encoder(self.features, (len(self),))
+        return flat.numpy()
+
+    def known_before(self, moment: int | float, since: int | float | None = None) -> NDArray[np.int64]:
+        """Rows whose labels were known before a moment, and that happened at `since` or later."""
+        known = self.known_at < moment
+        return np.flatnonzero(known if since is None else known & (self.time >= since))

@@ -1,0 +1,124 @@
+"""Answers from the labels of the nearest recent items, without any weight: a vote, and a correction of another answer.
+
+Sees keys, labels and what the plain classifier said of each item; nothing of features, of time or of how keys were made.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from recollect.records import Visible
+from recollect.retrieval.keys import Keys
+from recollect.retrieval.top import top
+
+STEPS = 8
+HALVINGS = 4
+LARGEST_LOGIT = 6.0
+"""The plain classifier's logits are cut here before they are corrected: it may be sure of what is no longer true."""
+
+
+def nearest(
+    own_keys: Float[Tensor, "batch key_dim"], keys: Keys, visible: Visible, count: int
+) -> tuple[Int[Tensor, "batch neighbours"], Float[Tensor, "batch neighbours"]]:
+    """Positions of the visible items with the largest products, nearest first, and the kernel's weight of each.
+
+    The kernel is as wide as the neighbours are far, so it needs no setting. -1 and weight 0 where there are fewer.
+    """
+    # Along the recency coordinate nothing is asked for.
+    queries = F.pad(own_keys, (0, keys.width - own_keys.shape[1]))
+    positions = top(queries, keys, visible, count)
+    return positions, _kernel(own_keys, keys, positions)
+
+
+def _kernel(
+    own_keys: Float[Tensor, "batch key_dim"], keys: Keys, positions: Int[Tensor, "batch neighbours"]
+) -> Float[Tensor, "batch neighbours"]:
+    filled = positions >= 0
+    if not bool(filled.any()):
+        return torch.zeros(positions.shape, device=own_keys.device)
+    there = keys.at(positions.clamp(min=0))[..., : own_keys.shape[1]]
+    squared = (there - own_keys.unsqueeze(1)).square().sum(-1).masked_fill(~filled, 0.0)
+    mean = squared.sum(1, keepdim=True) / filled.sum(1, keepdim=True).clamp(min=1)
+    weights: Tensor = torch.exp(-squared / (2 * mean).clamp(min=1e-12)) * filled
+    return weights
+
+
+def vote(
+    labels: Int[Tensor, "batch neighbours"], weights: Float[Tensor, "batch neighbours"], classes: int
+) -> Float[Tensor, "batch classes"]:
+    """Log-probabilities by weighted counting; one vote more is spread over all classes."""
+    counts = _one_hot(labels, weights, classes) + 1.0 / classes
+    return (counts / counts.sum(1, keepdim=True)).log()
+
+
+def _one_hot(
+    labels: Int[Tensor, "batch neighbours"], weights: Float[Tensor, "batch neighbours"], classes: int
+) -> Float[Tensor, "batch classes"]:
+    counts = weights.new_zeros(labels.shape[0], classes)
+    return counts.scatter_add(1, labels.clamp(0, classes - 1), weights)
+
+
+def corrected(
+    plain: Float[Tensor, "batch classes"],
+    plain_of_items: Float[Tensor, "batch neighbours classes"],
+    labels: Int[Tensor, "batch neighbours"],
+    weights: Float[Tensor, "batch neighbours"],
+) -> Float[Tensor, "batch classes"]:
+    """The plain answer, with a slope and an offset per class that would have been right for the neighbours.
+
+    A logistic regression with a prior for each input, on the plain logits of its neighbours: with nothing to correct
+    the slope is 1 and the offsets are 0; where the plain answers tell nothing the slope falls to 0 and it is a vote.
+    """
+    batch, count, classes = plain_of_items.shape
+    logits = _centred(plain_of_items)
+    target = F.one_hot(labels.clamp(0, classes - 1), classes).to(logits.dtype)
+    theta = torch.cat([logits.new_ones(batch, 1), logits.new_zeros(batch, classes)], dim=1)
+    start = theta.clone()
+
+    def loss(theta: Tensor) -> Tensor:
+        log_p = F.log_softmax(theta[:, :1, None] * logits + theta[:, None, 1:], dim=-1)
+        return -(weights.unsqueeze(-1) * target * log_p).sum((1, 2)) + 0.5 * (theta - start).square().sum(1)
+
+    now = loss(theta)
+    for _ in range(STEPS):
+        step = _newton_step(theta, start, logits, target, weights)
+        for _ in range(HALVINGS):
+            after = loss(theta - step)
+            step = torch.where((after > now).unsqueeze(1), 0.4 * step, step)
+        better = loss(theta - step) <= now
+        theta = torch.where(better.unsqueeze(1), theta - step, theta)
+        now = loss(theta)
+    return F.log_softmax(theta[:, :1] * _centred(plain) + theta[:, 1:], dim=-1)
+
+
+def _newton_step(
+    theta: Float[Tensor, "batch parameters"],
+    start: Float[Tensor, "batch parameters"],
+    logits: Float[Tensor, "batch neighbours classes"],
+    target: Float[Tensor, "batch neighbours classes"],
+    weights: Float[Tensor, "batch neighbours"],
+) -> Float[Tensor, "batch parameters"]:
+    p = F.softmax(theta[:, :1, None] * logits + theta[:, None, 1:], dim=-1)
+    wrong = weights.unsqueeze(-1) * (p - target)
+    gradient = torch.cat([(wrong * logits).sum((1, 2)).unsqueeze(1), wrong.sum(1)], dim=1) + theta - start
+    mean = (p * logits).sum(-1, keepdim=True)
+    weighted = weights.unsqueeze(-1) * p
+    slope = (weighted * (logits - mean).square()).sum((1, 2))
+    beside = (weighted * (logits - mean)).sum(1)
+    offsets = torch.diag_embed(weighted.sum(1)) - weighted.transpose(1, 2) @ p
+    hessian = torch.cat(
+        [
+            torch.cat([slope[:, None, None], beside.unsqueeze(1)], dim=2),
+            torch.cat([beside.unsqueeze(2), offsets], dim=2),
+        ],
+        dim=1,
+    )
+    hessian = hessian + torch.eye(hessian.shape[1], device=hessian.device)
+    step: Tensor = torch.linalg.solve(hessian, gradient)
+    return step
+
+
+def _centred(log_probs: Float[Tensor, "*lead classes"]) -> Float[Tensor, "*lead classes"]:
+    finite = log_probs.clamp(min=-30.0)
+    return (finite - finite.mean(-1, keepdim=True)).clamp(-LARGEST_LOGIT, LARGEST_LOGIT)

@@ -1,0 +1,133 @@
+"""Replay answers as a service would have: nothing that became known later changes an answer, in any bit."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor
+
+from recollect.evaluation.replay import Replayed, prior, replay
+from recollect.heads import HEADS, WITHOUT_A_RECORD, Heads
+from recollect.history.key_table import KeyTable
+from recollect.history.memory import MemoryHistory
+from recollect.history.visibility import Window
+from recollect.inputs import Lookup
+from recollect.model.build import SlotGroup, build_system
+from recollect.predictor import Predictor
+from recollect.records import Clock, FeatureSpec
+
+SPECS = [FeatureSpec("x", "numeric", 3)]
+CLASSES = 3
+
+
+def model(slots: int = 6) -> Predictor:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        groups = [SlotGroup(slots // 2, 1e-3, 50.0), SlotGroup(slots - slots // 2, 2.0, 1.0)]
+        system = build_system(
+            "precedents",
+            SPECS,
+            SPECS,
+            key_dim=3,
+            num_classes=CLASSES,
+            label_classes=CLASSES,
+            num_retrieved=slots,
+            width=8,
+            heads=2,
+            blocks=1,
+            ages=True,
+            groups=groups,
+        )
+        for parameter in system.parameters():
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    return Predictor(system)
+
+
+MODEL = model()
+
+
+def replayed(features: Tensor, labels: Tensor, times: Tensor, known_at: Tensor, untrained_from: int = 5) -> Replayed:
+    history = MemoryHistory({"x": features}, features, labels, times, known_at)
+    lookup = Lookup(KeyTable(Clock(0.0, 10.0)).follow(history), window=Window(items=40))
+    plain = MODEL.predict(lookup.inputs_at(torch.arange(len(labels))), use_context=False, wary=False).log_probs
+    return replay(Heads(MODEL, lookup, plain, untrained_from))
+
+
+def rows(count: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    times = torch.rand(count, generator=generator, dtype=torch.float64).mul(40).round() / 4  # many ties
+    late = torch.rand(count, generator=generator, dtype=torch.float64).mul(8).round() / 4
+    known_at = times + late
+    order = known_at.argsort(stable=True)
+    features = torch.randn(count, 3, generator=generator)
+    labels = torch.randint(CLASSES, (count,), generator=generator)
+    return features[order], labels[order], times[order], known_at[order]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    seed=st.integers(0, 1000),
+    share=st.floats(0.2, 0.9),
+    change=st.sampled_from(["relabel", "remove", "add", "move"]),
+)
+def test_what_became_known_later_changes_no_answer(seed: int, share: float, change: str) -> None:
+    features, labels, times, known_at = rows(90, seed)
+    moment = known_at[int(share * 90)]
+    before = known_at < moment
+    keep = int(before.sum())
+    later = (features[keep:].clone(), labels[keep:].clone(), times[keep:].clone(), known_at[keep:].clone())
+    if change == "relabel":
+        later = (later[0], (later[1] + 1) % CLASSES, later[2], later[3])
+    elif change == "remove":
+        later = tuple(column[::2] for column in later)  # type: ignore[assignment]
+    elif change == "add":
+        more = rows(30, seed + 1)
+        shifted = (more[0], more[1], more[2] + moment, more[3] + moment)
+        joined = [torch.cat(pair) for pair in zip(later, shifted, strict=True)]
+        order = joined[3].argsort(stable=True)
+        later = tuple(column[order] for column in joined)  # type: ignore[assignment]
+    else:
+        later = (later[0].flip(0) + 1.0, later[1], later[2], later[3])
+    changed = [
+        torch.cat([one[:keep], other]) for one, other in zip((features, labels, times, known_at), later, strict=True)
+    ]
+    one, other = replayed(features, labels, times, known_at), replayed(*changed)
+    answered = keep - 5
+    assert answered <= 0 or torch.equal(one.log_probs[:answered], other.log_probs[:answered])
+    assert answered <= 0 or torch.equal(one.heads[:answered], other.heads[:answered])
+    assert answered <= 0 or torch.equal(one.weights[:answered], other.weights[:answered])
+
+
+def test_answers_are_probabilities_of_all_heads() -> None:
+    result = replayed(*rows(60, 3))
+    assert result.heads.shape == (55, len(HEADS), CLASSES)
+    torch.testing.assert_close(result.heads.exp().sum(-1), torch.ones(55, len(HEADS)))
+    torch.testing.assert_close(result.log_probs.exp().sum(-1), torch.ones(55))
+    torch.testing.assert_close(result.weights.sum(1), torch.ones(55))
+    assert torch.equal(result.head("vote"), result.heads[:, HEADS.index("vote")])
+
+
+def test_a_row_is_answered_alike_alone_and_in_company() -> None:
+    features, labels, times, known_at = rows(80, 5)
+    history = MemoryHistory({"x": features}, features, labels, times, known_at)
+    lookup = Lookup(KeyTable(Clock(0.0, 10.0)).follow(history), window=Window(items=40))
+    plain = MODEL.predict(lookup.inputs_at(torch.arange(80)), use_context=False, wary=False).log_probs
+    heads = Heads(MODEL, lookup, plain, 0)
+    together = heads.answers(lookup.inputs_at(torch.arange(80))).log_probs
+    for row in (0, 31, 32, 79):
+        assert torch.equal(heads.answers(lookup.inputs_at(torch.tensor([row]))).log_probs[0], together[row])
+
+
+def test_before_any_label_is_known_the_wary_head_counts_half() -> None:
+    assert float(prior()[HEADS.index(WITHOUT_A_RECORD)]) == 0.5
+    assert float(prior().sum()) == pytest.approx(1.0)
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[int, int]] = []
+    features, labels, times, known_at = rows(30, 0)
+    history = MemoryHistory({"x": features}, features, labels, times, known_at)
+    lookup = Lookup(KeyTable(Clock(0.0, 10.0)).follow(history))
+    plain = torch.full((30, CLASSES), 1 / 3).log()
+    replay(Heads(MODEL, lookup, plain, 10), lambda done, total: told.append((done, total)))
+    assert told == [(20, 20)]

@@ -1,0 +1,103 @@
+"""A table of rows in, a model out: from the past alone, and better after a change than the same net without history."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from recollect.config import recipe_named
+from recollect.errors import SettingError
+from recollect.evaluation.replay import replay
+from recollect.evaluation.stream import Stream
+from recollect.records import FeatureSpec
+from recollect.training.fit import Fitted, Sizes, calibrated_sharpness, fit, heads_of, history_of, sizes_for
+
+SIZES = Sizes(width=16, num_retrieved=8, steps=60, batch_size=64, patience=6, validate_every=20, validation_size=64)
+
+
+def stream(rows: int = 900, cutoff: int = 600, seed: int = 0, late: float = 0.0) -> Stream:
+    """The label is the sign of the first column, and from the cutoff on its opposite."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(rows, 3)).astype(np.float32)
+    time = np.arange(rows, dtype=np.float64)
+    labels = ((x[:, 0] > 0) != (time >= cutoff)).astype(np.int64)
+    return Stream(
+        {"x": torch.from_numpy(x)},
+        (FeatureSpec("x", "numeric", 3),),
+        labels,
+        time,
+        time + late,
+        (time // 100).astype(np.int64),
+        float(cutoff),
+        num_classes=2,
+    )
+
+
+def trained(rows: Stream, seed: int = 0) -> Fitted:
+    return fit(rows, recipe_named("default"), seed=seed, sizes=SIZES)
+
+
+def test_after_a_change_history_answers_and_weights_stay() -> None:
+    rows = stream()
+    fitted = trained(rows)
+    result = replay(heads_of(fitted))
+    after = result.positions >= 700
+    labels = torch.from_numpy(rows.labels)[result.positions]
+
+    def accuracy(log_probs: torch.Tensor) -> float:
+        return float((log_probs[after].argmax(1) == labels[after]).float().mean())
+
+    assert accuracy(result.head("no_context")) < 0.2
+    assert accuracy(result.log_probs) > 0.75
+
+
+@pytest.mark.parametrize("late", [0.0, 30.0])
+def test_nothing_known_after_the_cutoff_reaches_the_weights(late: float) -> None:
+    rows = stream(rows=300, cutoff=200, late=late)
+    unknown = rows.known_at >= rows.cutoff
+    features = rows.features["x"].clone()
+    features[torch.from_numpy(rows.time >= rows.cutoff)] += 100.0
+    changed = replace(rows, labels=np.where(unknown, 1 - rows.labels, rows.labels), features={"x": features})
+    sizes = replace(SIZES, steps=6, validate_every=3)
+    one, other = (fit(each, recipe_named("default"), sizes=sizes) for each in (rows, changed))
+    assert one.keys.fingerprint == other.keys.fingerprint
+    for name, tensor in one.objective.state_dict().items():
+        assert torch.equal(tensor, other.objective.state_dict()[name]), name
+
+
+def test_the_newest_part_of_the_past_is_not_trained_on() -> None:
+    rows = stream(rows=300, cutoff=200)
+    fitted = fit(rows, recipe_named("default"), sizes=replace(SIZES, steps=2))
+    assert len(fitted.trained) == 170
+    assert heads_of(fitted).untrained_from == 170
+
+
+def test_the_same_seed_gives_the_same_model() -> None:
+    rows = stream(rows=200, cutoff=150)
+    sizes = replace(SIZES, steps=4, validate_every=2)
+    one, other = (fit(rows, recipe_named("default"), seed=3, sizes=sizes).objective.state_dict() for _ in range(2))
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def test_queries_start_at_the_perplexity_that_was_asked_for() -> None:
+    rows = stream(rows=500, cutoff=400)
+    fitted = fit(rows, recipe_named("default"), sizes=replace(SIZES, steps=1))
+    lookup = history_of(rows, fitted.keys, fitted.clock)
+    sharp = calibrated_sharpness(lookup, torch.arange(400))
+    keys = lookup.view.items.key
+    entropies = []
+    for row in range(150, 400, 10):
+        log_p = (sharp * (keys[:row] @ keys[row]) / (keys.shape[1] + 1) ** 0.5).log_softmax(0)
+        entropies.append(float(-(log_p.exp() * log_p).sum()))
+    assert np.exp(np.mean(entropies)) == pytest.approx(32, rel=0.15)
+
+
+def test_too_little_past_is_refused() -> None:
+    with pytest.raises(SettingError, match="10 labels are known before the cutoff: choose a later one, 20 are needed"):
+        trained(stream(rows=50, cutoff=10))
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(50, 200), (10_000, 1500), (2_000_000, 1500)])
+def test_sizes_follow_the_data(rows: int, steps: int) -> None:
+    assert sizes_for(rows).steps == steps
