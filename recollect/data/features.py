@@ -226,7 +226,8 @@ def _array(table: pl.DataFrame, embeddings: Mapping[str, NDArray[Any]], name: st
     if name in embeddings:
         values = np.asarray(embeddings[name], dtype=np.float32)
     elif name in table.columns and table[name].dtype != pl.String:
-        values = np.stack(_column(table, name).to_list()).astype(np.float32) if table.height else np.empty((0, 0), np.float32)
+        rows = _column(table, name).to_list()
+        values = np.array(rows, dtype=np.float32).reshape(len(rows), -1) if rows else np.empty((0, 0), np.float32)
     else:
         raise DataError(f"the text column {name} came without its embedding: embed it, and hand the array in")
     if len(values) != table.height:

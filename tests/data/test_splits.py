@@ -19,7 +19,9 @@ def drawn(past: np.ndarray, wanted: SplitSizes, seed: int = 0) -> Splits:
 
 
 @given(pasts, sizes, st.integers(0, 3))
-def test_parts_are_disjoint_of_the_past_and_the_same_for_a_seed(past: np.ndarray, wanted: SplitSizes, seed: int) -> None:
+def test_parts_are_disjoint_of_the_past_and_the_same_for_a_seed(
+    past: np.ndarray, wanted: SplitSizes, seed: int
+) -> None:
     total = sum(getattr(wanted, part) for part in PARTS)
     if any(getattr(wanted, part) * len(past) < total for part in PARTS) and total > len(past):
         with pytest.raises(SettingError, match="too few"):

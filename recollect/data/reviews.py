@@ -1,0 +1,164 @@
+"""Amazon reviews as rows to classify: the schema of Amazon Reviews '23, the paper's label, its text and its covariates.
+
+Knows neither embedders (it is handed the rows they made of `Reviews.text`) nor splits.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from jaxtyping import Float16
+from numpy.typing import NDArray
+
+from recollect.data.embedding import REVIEW_LAYOUT
+from recollect.data.features import NUMBERS, fit_features
+from recollect.data.reading import BadRows, Reading, first_rows, read_all
+from recollect.data.schema import TableSchema
+from recollect.data.tables.raw import check_columns
+from recollect.errors import DataError
+from recollect.records import Features, FeatureSpec
+
+NEEDED = ("rating", "title", "text", "timestamp")
+HELPFUL, VERIFIED = "helpful_vote", "verified_purchase"
+BANDS, MAX_FREQUENCY = 48, 64.0
+"""Of the Fourier bands that `helpful_vote` is given."""
+
+FITTED_ROWS = 100_000
+"""Embeddings are standardised by so many rows of the past: all of them would not fit into memory."""
+
+_ROWS_AT_ONCE = 8192
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A review is positive if its rating is above `before`, from the cutoff on above `after`: the change to be met."""
+
+    cutoff: int
+    before: float = 3.0
+    after: float = 1.0
+
+
+@dataclass(frozen=True)
+class Reviews:
+    """Reviews in order of time, ties as in the file. Times are nanoseconds since 1970 in UTC.
+
+    `text` is what is to be embedded. `columns` has `helpful_vote` and `verified_purchase` as numbers, where the file
+    has them.
+    """
+
+    id: pl.Series
+    time: NDArray[np.int64]
+    rating: NDArray[np.float64]
+    text: pl.Series
+    columns: pl.DataFrame
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def labels(self, rule: Rule) -> NDArray[np.int64]:
+        """1 for positive, 0 for negative."""
+        threshold = np.where(self.time < rule.cutoff, rule.before, rule.after)
+        return (self.rating > threshold).astype(np.int64)
+
+
+def start_of(year: int) -> int:
+    """The first moment of a year, in UTC."""
+    return int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 10**9
+
+
+def read_reviews(
+    path: str | Path, *, bad_rows: BadRows = "fail", bad_rows_file: str | Path | None = None
+) -> tuple[Reviews, Reading]:
+    """All reviews of a file of JSON lines, plain or compressed, and how the reading went.
+
+    A review is called by its review_id, else by its asin, user_id and timestamp, else by its line.
+    """
+    there = first_rows(path).columns
+    check_columns(Path(path).name, NEEDED, there)
+    by_parts = "review_id" not in there and "asin" in there and "user_id" in there
+    schema = TableSchema(
+        time="timestamp",
+        time_unit="milliseconds",
+        label="rating",
+        id="review_id" if "review_id" in there else None,
+        text=("title", "text"),
+        numeric=(HELPFUL,) if HELPFUL in there else (),
+        categorical=(*((VERIFIED,) if VERIFIED in there else ()), *(("asin", "user_id") if by_parts else ())),
+    )
+    events, reading = read_all(path, schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file)
+    assert events.label is not None
+    columns = events.columns
+    identity = events.id
+    if by_parts:
+        parts = (columns["asin"].fill_null(""), columns["user_id"].fill_null(""), events.time // 10**6)
+        identity = pl.select(pl.concat_str(*parts, separator="/").alias("id")).to_series()
+    title, text = (columns[name].fill_null("") for name in ("title", "text"))
+    written = pl.select(pl.format(REVIEW_LAYOUT.format(title="{}", text="{}"), title, text).alias("text"))
+    covariates = [columns[HELPFUL]] if HELPFUL in there else []
+    if VERIFIED in there:
+        covariates.append(_zero_or_one(columns[VERIFIED]))
+    reviews = Reviews(identity, events.time, _ratings(events.label), written.to_series(), pl.DataFrame(covariates))
+    return reviews, reading
+
+
+def _ratings(labels: pl.Series) -> NDArray[np.float64]:
+    ratings = labels.cast(pl.Float64, strict=False)
+    wrong = (~ratings.is_between(1, 5)).fill_null(True)
+    if wrong.any():
+        raise DataError(f"a rating is {labels.filter(wrong)[0]!r}: ratings are numbers from 1 to 5, mend the file")
+    return ratings.to_numpy()
+
+
+def _zero_or_one(values: pl.Series) -> pl.Series:
+    """True and false, however written, as 1 and 0; anything else is missing."""
+    codes = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
+    return values.str.to_lowercase().replace_strict(codes, default=None, return_dtype=pl.Float64)
+
+
+def review_features(
+    reviews: Reviews, embeddings: NDArray[Any], past: NDArray[np.int64], *, out: Path | None = None
+) -> tuple[Features, tuple[FeatureSpec, ...]]:
+    """Features of all reviews, fitted on the rows of the past alone: the embedded text and the paper's covariates.
+
+    `embeddings` has a row for each review and may be mapped from a file. Its standardised rows are in half precision,
+    in memory or, with `out`, mapped from that file. `helpful_vote` is standardised and given Fourier bands,
+    `verified_purchase` neither.
+    """
+    embedded = _standardised(reviews, embeddings, past, out)
+    features: Features = {"text": torch.from_numpy(embedded)}
+    specs = [FeatureSpec("text", "embedded", embedded.shape[1])]
+    if HELPFUL in reviews.columns.columns:
+        fitted = fit_features(reviews.columns[past], TableSchema(numeric=(HELPFUL,)))
+        for spec in fitted.specs:  # none if it never changed
+            features[HELPFUL] = fitted(reviews.columns)[NUMBERS]
+            specs.append(FeatureSpec(HELPFUL, "numeric", spec.width, BANDS, MAX_FREQUENCY))
+    if VERIFIED in reviews.columns.columns and reviews.columns[VERIFIED][past].drop_nulls().n_unique() > 1:
+        verified = reviews.columns[VERIFIED].fill_null(0.5)  # what is missing stands in the middle
+        features[VERIFIED] = torch.from_numpy(verified.to_numpy().astype(np.float32)).unsqueeze(1)
+        specs.append(FeatureSpec(VERIFIED, "numeric", 1))
+    return features, tuple(specs)
+
+
+def _standardised(
+    reviews: Reviews, embeddings: NDArray[Any], past: NDArray[np.int64], out: Path | None
+) -> Float16[np.ndarray, "rows width"]:
+    if len(embeddings) != len(reviews):
+        raise DataError(f"{len(embeddings)} embeddings came for {len(reviews)} reviews: embed the text of each")
+    rows = past[np.linspace(0, len(past) - 1, min(len(past), FITTED_ROWS)).astype(np.int64)]
+
+    def table(some: pl.Series) -> pl.DataFrame:
+        return some.alias("text").to_frame()
+
+    fitted = fit_features(table(reviews.text[rows]), TableSchema(text=("text",)), {"text": embeddings[rows]})
+    if not fitted.embedded:
+        raise DataError("all texts before the cutoff have the same embedding: embed the texts of the reviews")
+    shape = embeddings.shape
+    made = np.empty(shape, np.float16) if out is None else np.lib.format.open_memmap(out, "w+", np.float16, shape)
+    for start in range(0, len(reviews), _ROWS_AT_ONCE):
+        some = slice(start, start + _ROWS_AT_ONCE)
+        made[some] = fitted(table(reviews.text[some]), {"text": embeddings[some]})["text"].numpy()
+    return made
