@@ -10,23 +10,17 @@ profits from memory that another has freed.
 """
 
 import argparse
-import ctypes
-import gc
 import json
 import math
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from recollect.records import Visible
+from recollect.reproduction.peak import peak_extra_bytes, run_apart
 from recollect.retrieval.gradients import retrieve
 from recollect.retrieval.scoring import SharedKeys, score
 
@@ -137,51 +131,22 @@ def least(times: list[tuple[float, float]]) -> tuple[float, float]:
 # Memory
 
 
-def anonymous_bytes() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("/proc/self/status has no RssAnon: memory can be measured on Linux 4.5 or later only")
-
-
-@contextmanager
-def peak_extra_bytes() -> Iterator[list[int]]:
-    """Yields a list that holds, afterwards, the peak of anonymous memory above what there was at first."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # give back what warming up has freed, or it would be used again unseen
-    before, peak, done = anonymous_bytes(), [0], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.002):
-            peak[0] = max(peak[0], anonymous_bytes() - before)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        watcher.join()
-        peak[0] = max(peak[0], anonymous_bytes() - before)
-
-
 def measure(variant: str, size: Size) -> dict[str, float]:
     """Time and memory of one step of one variant; meant for a fresh process."""
     warm_up(variant, size)
     inputs = inputs_of(size)
     with peak_extra_bytes() as peak:
         forward, backward = forward_and_backward(VARIANTS[variant], inputs)
-    return {"forward_s": round(forward, 4), "backward_s": round(backward, 4), "extra_bytes": peak[0]}
+    return {"forward_s": round(forward, 4), "backward_s": round(backward, 4), "extra_bytes": peak.bytes}
 
 
 def measure_apart(variant: str, size: Size) -> dict[str, float]:
     """`measure` in a fresh process; what it prints last is the result."""
     sizes = {name: value for name, value in asdict(size).items() if name != "compiled"}
     arguments = [f"--{name.replace('_', '-')}={value}" for name, value in sizes.items()]
-    command = [sys.executable, __file__, f"--measure={variant}", *arguments, *(["--compiled"] if size.compiled else [])]
-    run = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    result: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
-    return result
+    command = [__file__, f"--measure={variant}", *arguments, *(["--compiled"] if size.compiled else [])]
+    result = run_apart(command, gives_back=False)
+    return {name: result[name] for name in ("forward_s", "backward_s", "extra_bytes")}
 
 
 # The run

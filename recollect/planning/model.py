@@ -86,12 +86,14 @@ def _precedents(sizes: Sizes) -> ModelTerms:
         _recency_weights(sizes, features),
         linear_weights(features, width) + (sizes.classes + 1) * width,
         linear_weights(3, width, width) if model.ages else 0,
-        model.blocks * attention_weights(width) + 4 * width,
+        linear_weights(width, width, width) if shows else 0,
+        model.blocks * attention_weights(width) + 5 * width,
         linear_weights(width, sizes.classes) + 2 * linear_weights(width, width) + linear_weights(width, 1),
     ]
     tokens = sizes.fetched * width
-    # Of the items per block: blanked, normed, keys and values. Of the one token that answers 14 widths per block.
-    of_items = 2 + model.ages + 4 * model.blocks
+    # Of the items per block: blanked, normed, keys and values; before, the hidden layers of age and difference, and the
+    # difference itself. Of the one token that answers 14 widths per block.
+    of_items = 2 + model.ages + 2 * shows + 4 * model.blocks
     of_rows = 3 + 14 * model.blocks
     return ModelTerms(
         parameters=sum(parameters),

@@ -106,8 +106,8 @@ def _training(sizes: Sizes, method: Method) -> tuple[Phase, ...]:
 
 
 def _validation(sizes: Sizes, method: Method) -> tuple[Phase, ...]:
-    """A batch of its own, one greedy chain per input, and nothing kept for a gradient."""
-    sizes = replace(sizes, batch=sizes.validation, chains=1)
+    """Inputs of its own, no more at once than in training, one greedy chain each, and nothing kept for a gradient."""
+    sizes = replace(sizes, batch=min(sizes.batch, sizes.validation), chains=1)
     model, retrieval = model_terms(sizes), blocked(sizes) if method == "ours" else dense(sizes)
     inputs = {"inputs, queries": FLOAT * (sizes.batch * (sizes.feature_width + sizes.key_dim) + model.state)}
     return (

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.table import Table
 
@@ -198,6 +199,7 @@ def draw_method(axis: Axes, points: Sequence[dict[str, Any]], method: str) -> No
     last = ordered[-1]["value"]
     unit, ending = (1000, "k") if last >= 10_000 else (1, "")
     axis.xaxis.set_major_formatter(lambda value, _: f"{value / unit:g}{ending if value else ''}")
+    axis.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
     axis.set_xlim(0, 1.07 * last)
     axis.grid(alpha=0.3)
     axis.tick_params(labelsize=8)

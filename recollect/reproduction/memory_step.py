@@ -2,22 +2,13 @@
 
     python -m recollect.reproduction.memory_step '{"method": "ours", "steps": 1, "sizes": {...}}'
 
-Anonymous memory (RssAnon) is what the process allocated; mapped files don't count. It is sampled every two
-milliseconds, above what there was when a tiny step had loaded all that is loaded once. Knows nothing of predictions.
+It is measured above what there was when a tiny step had loaded all that is loaded once. Knows nothing of predictions.
 """
 
-import ctypes
-import gc
 import json
-import os
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,27 +17,20 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.utils.checkpoint import checkpoint
 
-from recollect.config import ModelSettings, StepSettings
-from recollect.errors import RecollectError
+from recollect.config import ModelSettings, Recipe, StepSettings
 from recollect.history.key_table import KeyTable
 from recollect.history.memory import MemoryHistory
 from recollect.inputs import Lookup
-from recollect.model.build import build_system
 from recollect.planning.plan import Method
 from recollect.planning.sizes import Sizes
 from recollect.records import FeatureSpec, Visible
+from recollect.reproduction.peak import anonymous_bytes, peak_extra_bytes, run_apart
+from recollect.reproduction.systems import make_objective
 from recollect.retrieval.gradients import Selection
 from recollect.retrieval.keys import SharedKeys
 from recollect.training import step
 from recollect.training.batches import HistoryRows
 from recollect.training.step import Moment, Objective
-
-STATUS = Path("/proc/self/status")
-
-GIVES_BACK = {"MALLOC_MMAP_THRESHOLD_": str(1 << 17)}
-"""Makes glibc give freed memory of 128 kB or more back at once, so that tensors are measured and not its heap. Left
-alone it raises that threshold to 32 MB by and by, and its heap fragments."""
-
 
 # The paper's retrieval
 
@@ -167,57 +151,21 @@ def rows_of(sizes: Sizes, generator: torch.Generator) -> HistoryRows:
 
 
 def objective_of(sizes: Sizes) -> Objective:
-    model, specs = sizes.model, [FeatureSpec("x", "embedded", sizes.feature_width)]
-    system = build_system(
-        model.architecture,
+    recipe = Recipe(replace(sizes.model, num_retrieved=sizes.retrieved), StepSettings(samples=sizes.chains))
+    specs = [FeatureSpec("x", "embedded", sizes.feature_width)]
+    return make_objective(
+        recipe,
         specs,
-        specs if sizes.shows_features else [],
+        specs,
         key_dim=sizes.key_dim,
         num_classes=sizes.classes,
         label_classes=sizes.classes,
-        num_retrieved=sizes.retrieved,
-        width=model.width,
-        hidden=model.hidden,
-        heads=model.heads,
-        latents=model.latents,
-        blocks=model.blocks,
-        ages=model.ages,
-        recency=model.recency,
-        similarity=model.similarity,
+        has_times=True,
+        seed=0,
     )
-    settings = StepSettings("leave_one_out", samples=sizes.chains)
-    return Objective(system, settings, sizes.classes, retrieve_labels_only=not sizes.shows_features, ages=model.ages)
 
 
 # Memory
-
-
-def anonymous_bytes() -> int:
-    for line in STATUS.read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise RecollectError(f"{STATUS} has no RssAnon: memory can be measured on Linux 4.5 or later only")
-
-
-@contextmanager
-def peak_extra_bytes() -> Iterator[list[int]]:
-    """Yields a list that holds, afterwards, the peak of anonymous memory above what there was at first."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # give back what warming up has freed, or it would be used again unseen
-    before, peak, done = anonymous_bytes(), [0], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.002):
-            peak[0] = max(peak[0], anonymous_bytes() - before)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        watcher.join()
-        peak[0] = max(peak[0], anonymous_bytes() - before)
 
 
 def measure(sizes: Sizes, method: Method, steps: int = 1) -> dict[str, int]:
@@ -230,23 +178,13 @@ def measure(sizes: Sizes, method: Method, steps: int = 1) -> dict[str, int]:
         training = Training(sizes)
         for _ in range(steps):
             training.step()
-    return {"runtime_bytes": runtime, "peak_bytes": peak[0]}
+    return {"runtime_bytes": runtime, "peak_bytes": peak.bytes}
 
 
 def measure_apart(sizes: Sizes, method: Method, *, steps: int = 1, gives_back: bool = True) -> dict[str, int]:
     """`measure` in a fresh process, whose allocator gives freed memory back at once, or is left as it is."""
-    if not STATUS.exists():
-        raise RecollectError(f"there is no {STATUS}: memory can be measured on Linux only")
     request = json.dumps({"sizes": asdict(sizes), "method": method, "steps": steps})
-    run = subprocess.run(
-        [sys.executable, "-m", __name__, request],
-        stdout=subprocess.PIPE,
-        env={**os.environ, **(GIVES_BACK if gives_back else {})},
-        check=True,
-        text=True,
-    )
-    result: dict[str, int] = json.loads(run.stdout.splitlines()[-1])
-    return result
+    return run_apart(["-m", __name__, request], gives_back=gives_back)
 
 
 def read_sizes(given: dict[str, Any]) -> Sizes:

@@ -14,7 +14,8 @@ from recollect.planning.retrieval import blocked
 from recollect.planning.sizes import Sizes
 from recollect.reproduction import memory
 from recollect.reproduction.memory import SWEEPS, Sweep, line, run, sweep, worst
-from recollect.reproduction.memory_step import STATUS, measure_apart
+from recollect.reproduction.memory_step import measure_apart
+from recollect.reproduction.peak import STATUS
 
 needs_proc = pytest.mark.skipif(not STATUS.exists(), reason="memory is measured through /proc")
 MODEL = ModelSettings(width=16, heads=2, blocks=1)
