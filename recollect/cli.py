@@ -7,16 +7,25 @@ Exit codes: 0 done, 1 failed for a reason the user can put right, 2 wrong usage.
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from recollect import __version__
 from recollect.cli_history import history
 from recollect.cli_plan import plan
+from recollect.cli_reproduce import (
+    ForceOption,
+    OutOption,
+    ScaleOption,
+    SeedOption,
+    ThreadsOption,
+    accidents,
+    electricity,
+    reviews,
+    use_threads,
+)
 from recollect.errors import RecollectError
-
-Scale = Literal["quick", "default", "paper"]
 
 
 class Recipe(StrEnum):
@@ -34,15 +43,6 @@ class NeedleRecipe(StrEnum):
     paper = "paper"
 
 
-ScaleOption = Annotated[
-    Scale, typer.Option(help="quick: minutes; default: the published figures; paper: the paper's sizes.")
-]
-SeedOption = Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="see above")]
-OutOption = Annotated[
-    Path | None, typer.Option(help="Where the report goes.", show_default="runs/NAME-SCALE", file_okay=False)
-]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a result that is already there.")]
-ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default="all cores")]
 LogOption = Annotated[
     Path | None, typer.Option(help="Also write curves for TensorBoard into this directory.", file_okay=False)
 ]
@@ -62,6 +62,8 @@ reproduce = typer.Typer(
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(history, name="history")
 app.command()(plan)
+for command in (reviews, electricity, accidents):
+    reproduce.command()(command)
 
 
 def _print_version(asked: bool) -> bool:
@@ -100,7 +102,7 @@ def reproduce_rotating(
     """
     from recollect.reproduction import rotating
 
-    _use_threads(threads)
+    use_threads(threads)
     rotating.run(
         scale=scale,
         recipes=[each.value for each in recipe or Recipe],
@@ -131,7 +133,7 @@ def reproduce_needle(
     """
     from recollect.reproduction import needle
 
-    _use_threads(threads)
+    use_threads(threads)
     needle.run(
         scale=scale,
         recipes=[each.value for each in recipe or NeedleRecipe],
@@ -151,13 +153,6 @@ def reproduce_memory(scale: ScaleOption = "default", out: OutOption = None, forc
     from recollect.reproduction import memory
 
     memory.run(scale=scale, out=out or Path("runs") / f"memory-{scale}", force=force)
-
-
-def _use_threads(threads: int | None) -> None:
-    if threads is not None:  # otherwise torch takes all cores by itself
-        import torch
-
-        torch.set_num_threads(threads)
 
 
 def main() -> None:

@@ -1,8 +1,6 @@
 """Where a reproduction writes: report.json, figures as PNG and SVG, and DONE last; nothing is overwritten unasked."""
 
 import json
-import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +18,6 @@ def claim(out: Path, *, force: bool) -> None:
         raise OutputExistsError(f"{out} already holds {what}: add --force to replace it, or choose another --out")
     out.mkdir(parents=True, exist_ok=True)
     (out / DONE).unlink(missing_ok=True)
-
-
-def summary(values: Sequence[float]) -> dict[str, Any]:
-    """A mean over seeds as reports write it; the deviation of a single seed is 0."""
-    values = [float(value) for value in values]
-    return {
-        "mean": statistics.fmean(values),
-        "std": statistics.stdev(values) if len(values) > 1 else 0.0,
-        "seeds": values,
-    }
 
 
 def save_figure(figure: Figure, out: Path, name: str) -> None:

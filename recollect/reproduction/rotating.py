@@ -17,9 +17,10 @@ from torch import Generator
 
 from recollect.config import Recipe, Scale, recipe_named, with_model, with_train
 from recollect.data.synthetic import RotatingTask
+from recollect.evaluation.results import summary
 from recollect.predictor import Predictor
 from recollect.records import FeatureSpec
-from recollect.reproduction.output import claim, finish, save_figure, summary
+from recollect.reproduction.output import claim, finish, save_figure
 from recollect.reproduction.systems import make_fabric, make_objective, make_predictor
 from recollect.training.batches import Batch, episode_batch
 from recollect.training.loop import Run, step_generator, train

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from recollect.errors import OutputExistsError
-from recollect.reproduction.output import claim, finish, save_figure, summary
+from recollect.reproduction.output import claim, finish, save_figure
 
 
 def test_a_new_directory_is_made_with_its_parents(tmp_path: Path) -> None:
@@ -48,12 +48,6 @@ def test_a_report_that_cannot_be_written_is_not_done(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         finish(tmp_path, {"value": object()})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_mean_over_seeds_has_its_deviation_and_its_values() -> None:
-    assert summary([0.5]) == {"mean": 0.5, "std": 0.0, "seeds": [0.5]}
-    found = summary([1.0, 2.0, 3.0])
-    assert found == {"mean": 2.0, "std": 1.0, "seeds": [1.0, 2.0, 3.0]}
 
 
 def test_figures_are_png_and_svg(tmp_path: Path) -> None:

@@ -1,0 +1,138 @@
+"""The commands under `recollect reproduce` that take real data: thin, like the rest of the command line."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Scale = Literal["quick", "default", "paper"]
+ScaleOption = Annotated[
+    Scale, typer.Option(help="quick: minutes; default: the published figures; paper: the paper's sizes.")
+]
+SeedOption = Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0, 1 and 2")]
+OutOption = Annotated[
+    Path | None, typer.Option(help="Where the report goes.", show_default="runs/NAME-SCALE", file_okay=False)
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a result that is already there.")]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default="all cores")]
+PaperOption = Annotated[bool, typer.Option(help="Also train the paper's own recipe and pure similarity.")]
+CacheOption = Annotated[
+    Path | None,
+    typer.Option(help="Where embeddings are kept.", show_default="$RECOLLECT_CACHE or ~/.cache/recollect"),
+]
+EmbedderOption = Annotated[
+    str, typer.Option(help="wordllama, minilm, or a name or path of a sentence-transformers model.")
+]
+
+
+def reviews(
+    reviews: Annotated[Path, typer.Option(help="Reviews as JSON lines, .gz and .zst too.", exists=True)],
+    cutoff: Annotated[int, typer.Option(help="The year the rule changes and training ends.")] = 2014,
+    before: Annotated[float, typer.Option(help="Positive is a rating above this before the cutoff.")] = 3.0,
+    after: Annotated[float, typer.Option(help="Positive is a rating above this from the cutoff on.")] = 1.0,
+    embedder: EmbedderOption = "wordllama",
+    cache: CacheOption = None,
+    scale: ScaleOption = "default",
+    seed: SeedOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    threads: ThreadsOption = None,
+    paper: PaperOption = True,
+) -> None:
+    """Amazon reviews whose rule changes at the cutoff: ours, the paper's recipe and refitted peers, quarter by quarter.
+
+    Example: recollect reproduce reviews --reviews reviews.jsonl.gz --cutoff 2012
+    """
+    from recollect.data.embedding import load_embedder
+    from recollect.data.embedding_cache import embed_column
+    from recollect.data.reviews import Rule, read_reviews, start_of
+    from recollect.reproduction import drift
+    from recollect.reproduction.reviews_stream import reviews_stream
+
+    use_threads(threads)
+    rows, reading = read_reviews(reviews)
+    typer.echo(f"{reviews.name}: {reading.summary}")
+    embeddings = embed_column(rows.text.to_list(), load_embedder(embedder), cache or default_cache())
+    stream = reviews_stream(rows, embeddings, Rule(start_of(cutoff), before, after))
+    name = f"reviews-{cutoff}"
+    drift.run(
+        stream,
+        name=name,
+        scale=scale,
+        seeds=seed or [0, 1, 2],
+        out=out or Path("runs") / f"{name}-{scale}",
+        force=force,
+        papers=tuple(drift.PAPERS) if paper else (),
+    )
+
+
+def electricity(
+    label_delay: Annotated[float, typer.Option(min=0, help="Days until a label is known.")] = 0.0,
+    scale: ScaleOption = "default",
+    seed: SeedOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    threads: ThreadsOption = None,
+    paper: PaperOption = False,
+) -> None:
+    """The Australian electricity market, which ships with the package: does the price go up?
+
+    Example: recollect reproduce electricity --label-delay 1 --seed 0
+    """
+    from recollect.reproduction import drift
+    from recollect.reproduction.tables import DAY, electricity_stream
+
+    use_threads(threads)
+    name = "electricity" if label_delay == 0 else f"electricity-late-{label_delay:g}d"
+    drift.run(
+        electricity_stream(round(label_delay * DAY)),
+        name=name,
+        scale=scale,
+        seeds=seed or [0, 1, 2],
+        out=out or Path("runs") / f"{name}-{scale}",
+        force=force,
+        papers=tuple(drift.PAPERS) if paper else (),
+    )
+
+
+def accidents(
+    accidents: Annotated[Path, typer.Option(help="The table of US accidents as CSV, .gz too.", exists=True)],
+    cutoff: Annotated[int, typer.Option(help="The year training ends.")] = 2019,
+    cache: CacheOption = None,
+    scale: ScaleOption = "default",
+    seed: SeedOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    threads: ThreadsOption = None,
+    paper: PaperOption = False,
+) -> None:
+    """US accidents season by season: text and columns, and strong natural drift.
+
+    Example: recollect reproduce accidents --accidents us_accidents.csv.gz --seed 0
+    """
+    from recollect.reproduction import drift
+    from recollect.reproduction.tables import accidents_stream
+
+    use_threads(threads)
+    drift.run(
+        accidents_stream(accidents, cache or default_cache(), cutoff),
+        name="accidents",
+        scale=scale,
+        seeds=seed or [0, 1, 2],
+        out=out or Path("runs") / f"accidents-{scale}",
+        force=force,
+        papers=tuple(drift.PAPERS) if paper else (),
+    )
+
+
+def default_cache() -> Path:
+    """Where what is slow to compute is kept between runs."""
+    return Path(os.environ.get("RECOLLECT_CACHE") or Path.home() / ".cache" / "recollect")
+
+
+def use_threads(threads: int | None) -> None:
+    if threads is not None:  # otherwise torch takes all cores by itself
+        import torch
+
+        torch.set_num_threads(threads)

@@ -1,0 +1,79 @@
+"""What else one would try, in one table: rules of thumb, and models frozen at the cutoff or refitted as labels come.
+
+All hold to one rule of time: a label counts only if it was known strictly before. Before the cutoff for what is frozen,
+before the start of a bin for what is refitted there, before the row itself for what reads labels as they come.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+
+from recollect.errors import SettingError
+from recollect.evaluation.online_peers import finetuned, prequential
+from recollect.evaluation.refitted_peers import fit_lightgbm, fit_logistic_regression, frozen, refitted
+from recollect.evaluation.simple_peers import Answers, Progress, majority, previous_label, recent_neighbours
+from recollect.evaluation.stream import Stream
+
+DEFAULT = (
+    "majority",
+    "previous_label",
+    "logreg_frozen",
+    "logreg_refit_period",
+    "logreg_refit_year",
+    "lightgbm_frozen",
+    "lightgbm_refit_period",
+    "lightgbm_refit_year",
+    "recent_neighbours",
+)
+SLOW = ("arf", "leveraging_bagging", "hoeffding_adaptive", "finetuned")
+"""To be asked for by name: those of River learn row by row, in plain Python."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Call `predict` with a stream for the log-probabilities of its asked rows, in their order."""
+
+    name: str
+    predict: Callable[[Stream], Answers]
+
+
+def peers(
+    *,
+    period: int | float,
+    year: int | float,
+    names: Sequence[str] = DEFAULT,
+    neighbours: int = 32,
+    recent: int = 3000,
+    seed: int = 0,
+    on_progress: Progress | None = None,
+) -> tuple[Peer, ...]:
+    """The peers of these names. `period` and `year` are what refits look back on, in the stream's unit of time.
+
+    `recent_neighbours` asks so many `neighbours` among the `recent` newest rows. `on_progress` is told how far the peer
+    at work has come: (done, total), in rows or in fits.
+    """
+    told = on_progress or (lambda done, total: None)
+    lightgbm = partial(fit_lightgbm, seed=seed)
+    table: dict[str, tuple[str | None, Callable[[Stream], Answers]]] = {
+        "majority": (None, majority),
+        "previous_label": (None, previous_label),
+        "recent_neighbours": (
+            None,
+            partial(recent_neighbours, neighbours=neighbours, recent=recent, on_progress=told),
+        ),
+        "finetuned": (None, partial(finetuned, seed=seed, on_progress=told)),
+    }
+    for name, package, fit in (("logreg", "sklearn", fit_logistic_regression), ("lightgbm", "lightgbm", lightgbm)):
+        table[f"{name}_frozen"] = package, partial(frozen, fit=fit)
+        table[f"{name}_refit_period"] = package, partial(refitted, fit=fit, span=period, on_progress=told)
+        table[f"{name}_refit_year"] = package, partial(refitted, fit=fit, span=year, on_progress=told)
+    for name in ("arf", "leveraging_bagging", "hoeffding_adaptive"):
+        table[name] = "river", partial(prequential, name=name, seed=seed, on_progress=told)
+    for name in names:
+        if name not in table:
+            raise SettingError(f'there is no peer "{name}": choose among {", ".join(DEFAULT + SLOW)}')
+        needed = table[name][0]
+        if needed is not None and find_spec(needed) is None:
+            raise SettingError(f"peer {name} needs the package {needed}: pip install 'recollect[peers]'")
+    return tuple(Peer(name, table[name][1]) for name in names)

@@ -1,0 +1,189 @@
+"""What runs come to: the summary that report.json holds, a table for the terminal and a figure over time.
+
+Knows log-probabilities of a stream's asked rows by name of model, one run per seed; not how they came about.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.table import Table
+from rich.text import Text
+
+from recollect.errors import SettingError
+from recollect.evaluation.metrics import (
+    MEASURES,
+    LogProbs,
+    Measure,
+    accuracy,
+    balanced_accuracy,
+    mean_over_bins,
+    per_bin,
+    rows_by_bin,
+)
+from recollect.evaluation.stream import Stream
+
+Runs = Mapping[str, Sequence[LogProbs]]
+"""By name of model, the log-probabilities of the asked rows, one array per seed."""
+
+MEANS = ("accuracy", "balanced_accuracy", "auc", "nll", "ece")
+COLUMNS = (*MEANS, "first_bin", "worst_bin", "in_distribution")
+LESS_IS_BETTER = ("nll", "ece")
+
+OURS = ("recollect", "recollect_items", "recollect_paper", "no_context", "similarity")
+
+# Okabe and Ito's colours, told apart by colour-blind people; black and the two warmest are ours. Peers of one family
+# share a colour and differ in how the line is broken.
+BLUE, SKY, GREEN, PURPLE, GREY = "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#808080"
+STYLES: dict[str, tuple[str, str]] = {
+    "recollect": ("#D55E00", "-"),
+    "recollect_items": ("#E69F00", "-"),
+    "recollect_paper": ("#E69F00", "--"),
+    "no_context": ("#000000", "-"),
+    "similarity": ("#000000", "--"),
+    "majority": (GREY, ":"),
+    "previous_label": (GREY, "--"),
+    "logreg_frozen": (BLUE, "-"),
+    "logreg_refit_period": (BLUE, ":"),
+    "logreg_refit_year": (BLUE, "--"),
+    "lightgbm_frozen": (GREEN, "-"),
+    "lightgbm_refit_period": (GREEN, ":"),
+    "lightgbm_refit_year": (GREEN, "--"),
+    "recent_neighbours": (PURPLE, "-"),
+    "finetuned": (PURPLE, "--"),
+    "arf": (SKY, "-"),
+    "leveraging_bagging": (SKY, "--"),
+    "hoeffding_adaptive": (SKY, ":"),
+}
+
+
+def summary(values: Sequence[float]) -> dict[str, Any]:
+    """A mean over seeds as reports write it; the deviation of a single seed is 0."""
+    values = [float(value) for value in values]
+    return {
+        "mean": statistics.fmean(values),
+        "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "seeds": values,
+    }
+
+
+def summarise(
+    runs: Runs, stream: Stream, in_distribution: Mapping[str, Sequence[float]] | None = None
+) -> dict[str, dict[str, Any]]:
+    """`models` of a report: for each model the means over bins after the cutoff, and the accuracy of two single bins.
+
+    Each is {"mean", "std", "seeds"} over seeds, or None where it is undefined, as AUC is where every bin has one class.
+    `in_distribution` is handed in: accuracy on rows from before the cutoff that were held out, for models that have it.
+    """
+    labels, bins = _asked(stream)
+    models: dict[str, dict[str, Any]] = {}
+    for name, seeds in runs.items():
+        _check(name, seeds, len(labels))
+        found = {measure: [mean_over_bins(MEASURES[measure], run, labels, bins) for run in seeds] for measure in MEANS}
+        by_bin = [per_bin(accuracy, run, labels, bins) for run in seeds]
+        found["first_bin"] = [float(values[0]) for values in by_bin]
+        found["worst_bin"] = [float(values.min()) for values in by_bin]
+        found["in_distribution"] = list((in_distribution or {}).get(name, ()))
+        models[name] = {column: _summary_or_none(found[column]) for column in COLUMNS}
+    return models
+
+
+def results_table(models: Mapping[str, Mapping[str, Any]], title: str | None = None) -> Table:
+    """One line per model, the best of each column in bold; deviations where there is more than one seed."""
+    table = Table(title=title)
+    table.add_column("model", no_wrap=True)
+    best = {}
+    for column in COLUMNS:
+        table.add_column(column.replace("_", " "), justify="right")
+        means = [model[column]["mean"] for model in models.values() if model[column] is not None]
+        best[column] = (min if column in LESS_IS_BETTER else max)(means, default=None)
+    for name, model in models.items():
+        cells = [Text(name, style="bold" if name in OURS else "")]
+        for column in COLUMNS:
+            value = model[column]
+            if value is None:
+                cells.append(Text("-", style="dim"))
+                continue
+            written = _short(value["mean"]) + (f" ±{_short(value['std'])}" if len(value["seeds"]) > 1 else "")
+            cells.append(Text(written, style="bold" if value["mean"] == best[column] else ""))
+        table.add_row(*cells)
+    return table
+
+
+def draw_over_time(runs: Runs, stream: Stream) -> Figure:
+    """Accuracy and balanced accuracy in each bin after the cutoff, a line per model, a band over its seeds."""
+    labels, bins = _asked(stream)
+    times = stream.time[[stream.asked[rows[0]] for rows in rows_by_bin(bins)]]
+    if np.issubdtype(times.dtype, np.integer):
+        times = times.astype("datetime64[ns]")
+    figure = Figure(figsize=(11, 8), layout="constrained")
+    axes = figure.subplots(2, 1, sharex=True)
+    for axis, measure, title in zip(
+        axes, (accuracy, balanced_accuracy), ("accuracy", "balanced accuracy"), strict=True
+    ):
+        _draw(axis, runs, labels, bins, times, measure)
+        axis.set_ylabel(title)
+        axis.grid(alpha=0.25)
+    axes[0].set_title("after the cutoff, bin by bin")
+    axes[1].set_xlabel("start of the bin")
+    if np.issubdtype(times.dtype, np.datetime64):
+        figure.autofmt_xdate()
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside right upper", frameon=False, fontsize=9, handlelength=3)
+    return figure
+
+
+def _draw(axis: Axes, runs: Runs, labels: np.ndarray, bins: np.ndarray, times: np.ndarray, measure: Measure) -> None:
+    others = cycle([(colour, line) for line in ("-.", (0, (5, 1, 1, 1, 1, 1))) for colour in (BLUE, GREEN, PURPLE)])
+    for name, seeds in runs.items():
+        values = np.stack([per_bin(measure, run, labels, bins) for run in seeds])
+        ours = name in OURS
+        colour, line = STYLES.get(name) or next(others)
+        middle, spread = values.mean(0), values.std(0)
+        axis.plot(
+            times,
+            middle,
+            color=colour,
+            linestyle=line,
+            linewidth=2.6 if ours else 1.1,
+            zorder=3 if ours else 2,
+            # A single bin is a point, which no line shows.
+            marker="o" if len(times) < 20 else None,
+            markersize=4 if ours else 2.5,
+            label=name,
+        )
+        if len(seeds) > 1:
+            axis.fill_between(times, middle - spread, middle + spread, color=colour, alpha=0.18, linewidth=0)
+
+
+def _asked(stream: Stream) -> tuple[np.ndarray, np.ndarray]:
+    if not len(stream.asked):
+        raise SettingError("no row comes after the cutoff, there is nothing to judge by: choose an earlier cutoff")
+    return stream.labels[stream.asked], stream.bins[stream.asked]
+
+
+def _check(name: str, seeds: Sequence[Float[np.ndarray, "_ _"]], rows: int) -> None:
+    if not seeds:
+        raise SettingError(f"{name} has no run: give the log-probabilities of one seed at least")
+    for run in seeds:
+        if len(run) != rows or np.isnan(run).any():
+            raise SettingError(
+                f"{name} must answer each of the {rows} rows from the cutoff on, but {len(run)} answers came, "
+                f"{int(np.isnan(run).any(1).sum())} of them not a number: give one row of log-probabilities for each"
+            )
+
+
+def _summary_or_none(values: Sequence[float]) -> dict[str, Any] | None:
+    # JSON knows no nan.
+    return None if not values or any(math.isnan(value) for value in values) else summary(values)
+
+
+def _short(value: float) -> str:
+    """.885 for 0.885: the nought before the point says nothing."""
+    return f"{value:.3f}".removeprefix("0")

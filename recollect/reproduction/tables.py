@@ -1,0 +1,87 @@
+"""Two public tables as streams: the Australian electricity market, which ships with the package, and US accidents."""
+
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from recollect.data.embedding import load_embedder
+from recollect.data.embedding_cache import embed_column
+from recollect.data.features import fit_features
+from recollect.data.schema import TableSchema
+from recollect.errors import DataError
+from recollect.evaluation.stream import Stream
+
+HALF_HOUR = 30 * 60 * 10**9
+DAY = 48 * HALF_HOUR
+TRAINED_SHARE = 0.3
+ELECTRICITY = TableSchema(label="target", numeric=tuple(f"feat_{number}" for number in range(1, 7)))
+
+SEASONS = ("winter", "spring", "summer", "autumn")
+ACCIDENTS = TableSchema(
+    label="target",
+    numeric=("Start_Lat", "Start_Lng", "Distance(mi)", "Temperature(F)", "Humidity(%)", "Visibility(mi)"),
+    categorical=("day_of_week_acc", "Nautical_Twilight", "season_acc"),
+    text=("Description",),
+)
+
+
+def electricity_stream(label_delay: int = 0) -> Stream:
+    """45,312 half-hours from May 1996; trained on the first 30%, judged by quarters of 90 days."""
+    with files("recollect.reproduction").joinpath("data/electricity.csv.gz").open("rb") as file:
+        table = pl.read_csv(file.read())
+    start = int(datetime(1996, 5, 7, tzinfo=UTC).timestamp()) * 10**9
+    time = start + HALF_HOUR * np.arange(table.height, dtype=np.int64)
+    cutoff = int(time[int(TRAINED_SHARE * table.height)])
+    return _stream(table, ELECTRICITY, time, time + label_delay, (time - cutoff) // (90 * DAY), cutoff, None)
+
+
+def accidents_stream(path: Path, cache: Path, year: int = 2019) -> Stream:
+    """Accidents season by season, trained on what came before a year. Labels of a season are known when it is over:
+    rows of one season have one time, so they never see each other."""
+    table = pl.read_csv(path)
+    missing = {*ACCIDENTS.features, "target", "year_acc"} - set(table.columns)
+    if missing:
+        raise DataError(f"{path.name} has no column {min(missing)}: give the table of US accidents")
+    season = table["season_acc"].replace({"fall": "autumn"}).to_list()
+    unknown = set(season) - set(SEASONS)
+    if unknown:
+        raise DataError(f"{path.name} has the season {min(unknown)!r}: seasons are {', '.join(SEASONS)}")
+    number = 4 * table["year_acc"].to_numpy() + np.array([SEASONS.index(each) for each in season])
+    order = np.argsort(number, kind="stable")
+    number, table = number[order], table[order]
+    starts = {
+        each: int(datetime(each // 4, 1 + 3 * (each % 4), 1, tzinfo=UTC).timestamp()) * 10**9
+        for each in np.unique(number).tolist()
+    }
+    time = np.array([starts[each] for each in number.tolist()], dtype=np.int64)
+    cutoff = int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 10**9
+    texts = embed_column(table["Description"].to_list(), load_embedder("wordllama"), cache)
+    return _stream(table, ACCIDENTS, time, time, number.astype(np.int64), cutoff, {"Description": texts})
+
+
+def _stream(
+    table: pl.DataFrame,
+    schema: TableSchema,
+    time: np.ndarray,
+    known_at: np.ndarray,
+    bins: np.ndarray,
+    cutoff: int,
+    embeddings: dict[str, np.ndarray] | None,
+) -> Stream:
+    past = np.flatnonzero(known_at < cutoff)
+    of_past = {name: rows[past] for name, rows in (embeddings or {}).items()}
+    features = fit_features(table[past], schema, of_past)
+    labels = table["target"].to_numpy().astype(np.int64)
+    return Stream(
+        features(table, embeddings),
+        tuple(features.specs),
+        labels,
+        time,
+        known_at,
+        bins,
+        cutoff,
+        num_classes=int(labels[past].max()) + 1,
+    )

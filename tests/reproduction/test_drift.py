@@ -1,0 +1,103 @@
+"""The comparison on real rows, small: the report's shape, and streams that know nothing of their future."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from recollect.errors import DataError
+from recollect.evaluation.results import COLUMNS
+from recollect.evaluation.stream import Stream
+from recollect.reproduction import drift
+from recollect.reproduction.tables import DAY, HALF_HOUR, accidents_stream, electricity_stream
+from tests.shared_data import shared
+
+
+def few(stream: Stream, first: int, last: int) -> Stream:
+    """Some neighbouring rows of a stream."""
+    rows = slice(first, last)
+    return replace(
+        stream,
+        features={name: value[rows] for name, value in stream.features.items()},
+        labels=stream.labels[rows],
+        time=stream.time[rows],
+        known_at=stream.known_at[rows],
+        bins=stream.bins[rows],
+    )
+
+
+def test_electricity_leaves_out_what_never_moved_before_the_cutoff() -> None:
+    stream = electricity_stream()
+    assert len(stream) == 45_312
+    assert len(stream.past) == int(0.3 * 45_312)
+    assert stream.table.shape == (45_312, 3)
+    before = stream.table[: len(stream.past)]
+    assert np.allclose(before.mean(0), 0, atol=1e-3)
+    assert bool((stream.table <= before.max(0) + 1e-6).all())
+    late = electricity_stream(DAY)
+    assert bool((late.known_at - late.time == DAY).all())
+    assert len(late.past) == len(stream.past) - DAY // HALF_HOUR
+
+
+def test_the_report_has_every_model_and_figure(tmp_path: Path) -> None:
+    whole = electricity_stream()
+    cut = len(whole.past)
+    stream = few(whole, cut - 600, cut + 300)
+    report = drift.run(
+        stream,
+        name="few",
+        scale="quick",
+        seeds=[0],
+        out=tmp_path,
+        force=False,
+        papers=("recollect_paper",),
+        peer_names=("majority", "previous_label", "logreg_frozen"),
+    )
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    names = {
+        "recollect",
+        "recollect_items",
+        "no_context",
+        "recollect_paper",
+        "majority",
+        "previous_label",
+        "logreg_frozen",
+    }
+    assert set(report["models"]) == names
+    for model in report["models"].values():
+        assert set(model) == set(COLUMNS)
+        assert set(model["accuracy"]) == {"mean", "std", "seeds"}
+        assert 0 <= model["accuracy"]["mean"] <= 1
+    assert report["models"]["recollect"]["in_distribution"]["mean"] > 0.5
+    assert (tmp_path / "few.png").stat().st_size > 10_000
+
+
+def test_held_out_rows_are_the_newest_of_the_past() -> None:
+    whole = electricity_stream()
+    before = drift.held_out_stream(whole)
+    assert len(before) == len(whole.past)
+    assert len(before.asked) == pytest.approx(0.15 * len(before), abs=2)
+    assert before.time[-1] < whole.cutoff
+
+
+def test_accidents_of_a_season_never_see_each_other(tmp_path: Path) -> None:
+    table = pl.read_csv(shared("us_accidents.csv.gz")).sample(300, seed=0)
+    table.write_csv(tmp_path / "few.csv")
+    stream = accidents_stream(tmp_path / "few.csv", tmp_path / "cache")
+    assert len(np.unique(stream.time)) == len(np.unique(stream.bins))
+    assert "target_multi" not in [spec.name for spec in stream.specs]
+    assert stream.features["Description"].shape == (300, 256)
+    assert torch.equal(
+        stream.features["Description"],
+        accidents_stream(tmp_path / "few.csv", tmp_path / "cache").features["Description"],
+    )
+
+
+def test_a_table_that_is_not_the_accidents_is_named(tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match=r"other.csv has no column .*: give the table of US accidents"):
+        accidents_stream(tmp_path / "other.csv", tmp_path)
