@@ -98,8 +98,10 @@ class Predictor:
         """That the first slot of a pick's group would have drawn it."""
         assert self.system.group_sizes is not None
         scores = score(queries, inputs.keys, inputs.visible, temperature=self.temperature, compiled=False)
+        if inputs.keys.num_items == 0:
+            return torch.zeros(picks.shape, device=picks.device)
         sizes = torch.tensor(self.system.group_sizes, device=queries.device)
-        keys = inputs.keys.at(picks.clamp(min=0)) if inputs.keys.num_items else queries[:, :1].expand(-1, picks.shape[1], -1)
+        keys = inputs.keys.at(picks.clamp(min=0))
         logits = (queries.repeat_interleave(sizes, dim=1) * keys).sum(-1) * scores.scale
         log_p = logits - log_normaliser(queries, scores).repeat_interleave(sizes, dim=1)
         return log_p.exp().clamp(max=1.0).masked_fill(picks < 0, 0.0)

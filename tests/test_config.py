@@ -61,7 +61,7 @@ def test_a_variant_leaves_the_recipe_as_it_was() -> None:
     assert (wider.model.width, recipe.model.width) == (256, 128)
     assert (wider.step, wider.train) == (recipe.step, recipe.train)
     slower = with_train(recipe, learning_rate=1e-5)
-    assert (slower.train.learning_rate, recipe.train.learning_rate) == (1e-5, 1e-3)
+    assert (slower.train.learning_rate, recipe.train.learning_rate) == (1e-5, 2e-3)
     assert (slower.model, slower.step) == (recipe.model, recipe.step)
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-SHARE = 0.01
+SHARE = 0.005
 """Part of all weight that is shared out at every item: heads are compared over about 1/SHARE items."""
 
 RATE = 1.0

@@ -1,6 +1,6 @@
 """Answers from the labels of the nearest recent items, without any weight: a vote, and a correction of another answer.
 
-Sees keys, labels and what the plain classifier said of each item; nothing of features, of time or of how keys were made.
+Sees keys, labels and what the plain classifier said of each item; nothing of features, of time or of what made keys.
 """
 
 import torch
@@ -12,7 +12,7 @@ from recollect.records import Visible
 from recollect.retrieval.keys import Keys
 from recollect.retrieval.top import top
 
-STEPS = 8
+STEPS = 6
 HALVINGS = 4
 LARGEST_LOGIT = 6.0
 """The plain classifier's logits are cut here before they are corrected: it may be sure of what is no longer true."""
@@ -70,7 +70,7 @@ def corrected(
     A logistic regression with a prior for each input, on the plain logits of its neighbours: with nothing to correct
     the slope is 1 and the offsets are 0; where the plain answers tell nothing the slope falls to 0 and it is a vote.
     """
-    batch, count, classes = plain_of_items.shape
+    batch, _, classes = plain_of_items.shape
     logits = _centred(plain_of_items)
     target = F.one_hot(labels.clamp(0, classes - 1), classes).to(logits.dtype)
     theta = torch.cat([logits.new_ones(batch, 1), logits.new_zeros(batch, classes)], dim=1)
@@ -83,12 +83,16 @@ def corrected(
     now = loss(theta)
     for _ in range(STEPS):
         step = _newton_step(theta, start, logits, target, weights)
+        after = loss(theta - step)
         for _ in range(HALVINGS):
+            worse = after > now
+            if not bool(worse.any()):
+                break
+            step = torch.where(worse.unsqueeze(1), 0.4 * step, step)
             after = loss(theta - step)
-            step = torch.where((after > now).unsqueeze(1), 0.4 * step, step)
-        better = loss(theta - step) <= now
+        better = after <= now
         theta = torch.where(better.unsqueeze(1), theta - step, theta)
-        now = loss(theta)
+        now = torch.where(better, after, now)
     return F.log_softmax(theta[:, :1] * _centred(plain) + theta[:, 1:], dim=-1)
 
 

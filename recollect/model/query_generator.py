@@ -4,7 +4,6 @@ Query generators see the input only: never the keys, the history or its size, an
 far. All queries of an input are therefore known before the first item is selected.
 """
 
-import math
 from collections.abc import Sequence
 
 import torch

@@ -101,13 +101,11 @@ class HistoryRows:
     NOTE on leaks: an input sees items whose label was known strictly before its time, so never itself; and whoever
     chooses the positions takes only targets that were known before the cutoff: see `known_before`.
 
-    `selected` is what each item of the history selects as an input, if that is settled beforehand. With `stretch` a batch is drawn from so many neighbouring positions: inputs that see the same window of a long
-    history share the pass over its keys.
+    `selected` is what each item of the history selects as an input, if that is settled beforehand.
     """
 
     lookup: Lookup
     positions: Int[Tensor, " inputs"]
-    stretch: int | None = None
     selected: Int[Tensor, "items retrieved"] | None = None
 
     def between(self, first: int, last: int) -> "HistoryRows":
@@ -115,10 +113,7 @@ class HistoryRows:
         return replace(self, positions=self.positions[first:last])
 
     def batch(self, size: int, generator: Generator) -> Batch:
-        there = len(self.positions)
-        room = there if self.stretch is None else min(self.stretch, there)
-        first = int(torch.randint(there - room + 1, (1,), generator=generator)) if room < there else 0
-        chosen = first + torch.randint(room, (size,), generator=generator)
+        chosen = torch.randint(len(self.positions), (size,), generator=generator)
         return self.rows(self.positions[chosen.to(self.positions.device)])
 
     def rows(self, positions: Int[Tensor, " batch"]) -> Batch:
