@@ -43,6 +43,7 @@ def append(
 
     Example: recollect history append ./history items.parquet --create --feature embedding
     """
+    from recollect.errors import RecollectError
     from recollect.history.files import read_items, schema_of
     from recollect.history.writer import HistoryWriter
 
@@ -52,8 +53,13 @@ def append(
         writer = HistoryWriter.create(path, schema)
     else:
         writer = HistoryWriter.open(path)
-    with writer:
-        done = writer.append(items, on_duplicate=on_duplicate)
+    try:
+        with writer:
+            done = writer.append(items, on_duplicate=on_duplicate)
+    except RecollectError as error:
+        if create:
+            raise type(error)(f"{error}; the history {path} is there now and empty: repeat without --create") from error
+        raise
     skipped = f", {done.skipped} skipped" if done.skipped else ""
     typer.echo(f"{done.added} items added{skipped}; {path} is at version {done.commit}")
 

@@ -134,9 +134,11 @@ class Lookup:
         """Where the position is -1, of some item or other; zeros where there is none at all."""
         device = positions.device
         source = self.view.source
+        if len(self.view) and len(self.view.gone):
+            positions = positions.masked_fill(positions < 0, self.view.some_position)
         rows = self.view.at("row", positions)
         names = None if self.columns is None else list(self.columns)
-        if len(self.view.items) + len(self.view.tail) == 0:
+        if len(self.view) == 0:
             fetched = {name: _zeros(value, rows) for name, value in source.fetch(rows.flatten()[:0], names).items()}
         else:
             fetched = source.fetch(rows, names)

@@ -103,8 +103,10 @@ class Clock:
     unit: int | float = 1.0
 
     def model_time(self, times: Shaped[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
-        # Subtracted first: a float64 of nanoseconds since 1970 is exact to half a microsecond only.
-        return (times - self.origin).double() / self.unit
+        # Subtracted first: a float64 of nanoseconds since 1970 is exact to half a microsecond only. Whole numbers from
+        # whole numbers: an integer tensor minus a float is a float32.
+        origin = self.origin if times.is_floating_point() else int(self.origin)
+        return (times - origin).double() / self.unit
 
 
 @dataclass(frozen=True)

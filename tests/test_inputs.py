@@ -187,3 +187,15 @@ def test_the_future_changes_no_bit_of_a_prediction(
         before = answer(table)
         future.happen(writer, moment)
         assert_same(answer(KeyTable() if reopened else table), before)
+
+
+@pytest.mark.parametrize("erased", [[0], [0, 1, 2], list(range(60))])
+def test_an_empty_slot_needs_no_item_that_was_erased(tmp_path: Path, erased: list[int]) -> None:
+    stored(tmp_path / "history", torch.arange(60))
+    with HistoryWriter.open(tmp_path / "history") as writer:
+        writer.erase(erased)
+    lookup = Lookup(KeyTable().follow(History.open(tmp_path / "history").snapshot))
+    there = 59 if len(erased) < 60 else -1
+    found = lookup.features_at(torch.tensor([[-1, there]]))
+    assert {name: value.shape[:2] for name, value in found.items()} == dict.fromkeys(found, (1, 2))
+    assert all(value.isfinite().all() for value in found.values())

@@ -6,7 +6,7 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from recollect.records import Answer, FeatureSpec, Items
+from recollect.records import Answer, Clock, FeatureSpec, Items
 
 
 def test_labels_and_ages_stand_in_the_slots_they_belong_to() -> None:
@@ -32,3 +32,9 @@ def test_specs_compare_by_value_and_are_frozen() -> None:
     assert spec != FeatureSpec("text", "embedded", 6)
     with pytest.raises(FrozenInstanceError):
         spec.width = 6  # type: ignore[misc]
+
+
+def test_nanoseconds_with_no_origin_lose_nothing() -> None:
+    moments = torch.tensor([1_400_000_000_000_000_000, 1_400_000_000_500_000_000])
+    seconds = Clock(unit=10**9).model_time(moments)
+    assert seconds.tolist() == [1_400_000_000.0, 1_400_000_000.5]

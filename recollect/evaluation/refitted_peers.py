@@ -25,6 +25,8 @@ FEWEST_ROWS = 50
 STRENGTHS = (1.0, 0.1, 0.01)
 """What the C of a logistic regression is chosen from; the first is scikit-learn's default."""
 
+MOST_STEPS = 200
+
 logger = logging.getLogger(__name__)
 
 
@@ -90,7 +92,7 @@ def _logistic_regression(table: Table, labels: Int[np.ndarray, " rows"], strengt
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    model = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=200))
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=MOST_STEPS))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(table, labels)

@@ -39,19 +39,18 @@ class Limits:
 
 @dataclass(frozen=True)
 class Merge:
-    """A segment (or none, if nothing was left) that takes the place of several."""
+    """A segment (or none, if nothing was left) that takes the place of several, as long as these are what they were."""
 
-    replaced: tuple[str, ...]
+    replaced: tuple[SegmentEntry, ...]
     result: SegmentEntry | None
 
     def applied(self, entries: Sequence[SegmentEntry]) -> list[SegmentEntry]:
         """The entries with the result in the place of what it replaces; as they were if that is no longer there."""
-        names = [entry.name for entry in entries]
-        if self.replaced[0] not in names:
+        if self.replaced[0] not in entries:
             return list(entries)
-        first = names.index(self.replaced[0])
+        first = entries.index(self.replaced[0])
         last = first + len(self.replaced)
-        if tuple(names[first:last]) != self.replaced:
+        if tuple(entries[first:last]) != self.replaced:
             return list(entries)
         return [*entries[:first], *([self.result] if self.result else []), *entries[last:]]
 
@@ -80,7 +79,7 @@ def merge_run(
 ) -> Merge:
     """All rows stay, erased ones too, so that their numbers do."""
     result = copy_segments(storage, name, schema, sources, [None] * len(sources), going_on)
-    return Merge(tuple(source.entry.name for source in sources), result)
+    return Merge(tuple(source.entry for source in sources), result)
 
 
 def next_rewrite(parts: Sequence[Part], erased: NDArray[np.int64], limits: Limits) -> range | None:
@@ -122,7 +121,7 @@ def rewrite(
     keep = [~mask if mask.any() else None for mask in gone]
     result = copy_segments(storage, name, schema, sources, keep, going_on)
     dropped = np.concatenate([part.first + np.flatnonzero(mask) for part, mask in zip(parts, gone, strict=True)])
-    return Merge(tuple(source.entry.name for source in sources), result), dropped
+    return Merge(tuple(source.entry for source in sources), result), dropped
 
 
 def without_rows(state: State, dropped: NDArray[np.int64]) -> Changes:

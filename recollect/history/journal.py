@@ -6,6 +6,7 @@ names that and an empty log. Knows checked rows; nothing of what users hand in.
 
 import logging
 import os
+import re
 import secrets
 import threading
 import zlib
@@ -29,6 +30,11 @@ from recollect.history.disk.storage import Storage, lost_file
 _REMOTE_COMMITS = 256
 
 _NOTHING = np.empty(0, np.int64)
+
+_MADE_HERE = re.compile(
+    r"segments/\d{8}-[0-9a-f]+/[^/]+|changes/\d{8}-[0-9a-f]+\.npz|log-\d{8}(\.bin|/\d{12})|\.manifest[a-z.]*\.json\.tmp"
+)
+"""Names of the files that a history makes for itself."""
 
 logger = logging.getLogger(__name__)
 
@@ -176,14 +182,15 @@ class Journal:
         self._removing.submit(self.storage.remove, [*files, *log_files(self.storage, retired, previous)])
 
     def _remove_unnamed(self) -> None:
-        """Remove whatever no manifest, no record of the log and no merge names."""
+        """Remove what no manifest, no record of the log and no merge names, of the files that histories make: whatever
+        else lies in the directory is somebody's."""
         manifests = (self.state.manifest, self._before)
         named = {MANIFEST, PREVIOUS}.union(*(manifest.paths() for manifest in manifests))
         for entry in self._entries():
             named |= {file.path for file in entry.files.values()}
         logs = tuple(f"log-{manifest.log:08d}" for manifest in manifests)
-        unnamed = [name for name in self.storage.names() if name not in named and not name.startswith(logs)]
-        self.storage.remove(unnamed)
+        ours = [name for name in self.storage.names() if _MADE_HERE.fullmatch(name)]
+        self.storage.remove([name for name in ours if name not in named and not name.startswith(logs)])
 
     def _entries(self) -> list[SegmentEntry]:
         return [part.source.entry for part in self.state.parts if isinstance(part.source, Segment)]
@@ -251,14 +258,15 @@ class Journal:
         sources = [part.source for part in self.state.parts if isinstance(part.source, Segment)]
         run = next_merge([source.entry for source in sources], self.limits)
         if run is not None:
-            arguments = (sources[run.start : run.stop], self._new_name())
+            arguments = (sources[run.start : run.stop], self.schema, self._new_name())
             self._worker = threading.Thread(target=self._merge, args=arguments, name="recollect-merge", daemon=True)
             self._worker.start()
 
-    def _merge(self, sources: list[Segment], name: str) -> None:
+    def _merge(self, sources: list[Segment], schema: Schema, name: str) -> None:
         with self._copying:
             try:
-                merge = merge_run(self.storage, name, self.schema, sources, self._check_going)
+                # With the schema of that moment: should keys be made anew meanwhile, nothing takes this merge over.
+                merge = merge_run(self.storage, name, schema, sources, self._check_going)
                 with self.mutex:
                     self._merged.append(merge)
             except Exception:

@@ -116,6 +116,17 @@ class TableView:
         return -(-len(self.items) // TAIL_ALIGNMENT) * TAIL_ALIGNMENT
 
     @functools.cached_property
+    def some_position(self) -> int:
+        """Of an item that is there, to stand where none was selected; there must be one."""
+        everything = torch.cat(
+            [
+                torch.arange(len(self.items), device=self.gone.device),
+                torch.arange(self.tail_start, self.tail_start + len(self.tail), device=self.gone.device),
+            ]
+        )
+        return int(everything[~torch.isin(everything, self.gone)][0])
+
+    @functools.cached_property
     def tail_after(self) -> Int[Tensor, " tail"]:
         # An item of the tail came after all items with the same moment that are in order, so it is younger.
         return torch.searchsorted(self.items.known_at, self.tail.known_at, right=True)

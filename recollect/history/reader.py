@@ -63,6 +63,10 @@ class History:
             except (FileNotFoundError, HistoryDamagedError):
                 # Overtaken by a compaction, or by a writer that took back what its disk refused.
                 state = self._reload()
+            except BaseException:
+                # The log was read past what could not be applied: the next call begins anew.
+                self._state = None
+                raise
             else:
                 if not changes:
                     return before

@@ -131,6 +131,8 @@ class Snapshot:
 
     def find(self, ids: Any) -> NDArray[np.int64]:
         """The current row of each id; -1 where there is none."""
+        if len(ids) == 0:
+            return np.empty(0, np.int64)
         stored = check_ids(ids, self.schema)
         superseded = np.sort(self.superseded.rows)
         places, rows = find_rows(self._parts, stored, self.schema, [self.erased, superseded])

@@ -202,7 +202,9 @@ class HistoryWriter:
         """
         with self._journal.mutex:
             self._journal.check_usable()
-            _, rows = self._find(check_ids(_listed(ids), self.schema), current=False)
+            if not (ids := _listed(ids)):
+                return 0
+            _, rows = self._find(check_ids(ids, self.schema), current=False)
             rows = np.unique(rows)
             if len(rows):
                 self._journal.commit(erased=rows)
@@ -224,7 +226,7 @@ class HistoryWriter:
             where = "in the history already" if row in places else "twice among these items"
             raise ItemError(
                 f"row {row}: the id {name!r} is {where}: leave it out, or append with on_duplicate='skip'; "
-                "to change a label use correct()"
+                "to change a label use correct(); on the command line --on-duplicate skip and recollect history correct"
             )
         return new
 

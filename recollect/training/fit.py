@@ -41,7 +41,7 @@ PERPLEXITY = 32.0
 RECENT_SHARE = 0.5
 """Part of the slots that start as the most recent items; the others start as the nearest."""
 
-HORIZON = 8192.0
+HORIZON = 1000.0
 """The nearest slots prefer newer items: a logit is worth so many items of age at first."""
 
 BARELY = 1e-3

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from recollect.errors import SettingError
 from recollect.evaluation import peers as table_of_peers
+from recollect.evaluation import refitted_peers
 from recollect.evaluation.metrics import accuracy
 from recollect.evaluation.peers import DEFAULT, SLOW, peers
 from recollect.evaluation.refitted_peers import fit_logistic_regression
@@ -244,11 +245,13 @@ def test_logistic_regression_shrinks_where_columns_are_many_and_rows_few() -> No
     assert fit_logistic_regression(table[:, :1], clear)[-1].C == 1.0  # type: ignore[index]
 
 
-def test_a_fit_that_did_not_converge_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    generator = np.random.default_rng(0)
-    # Nearly the same column many times over, which lbfgs takes long to tell apart.
-    table = (generator.standard_normal((400, 1)) + 1e-3 * generator.standard_normal((400, 60))).astype(np.float32)
-    labels = (table @ generator.standard_normal(60) > 0).astype(np.int64)
+def test_a_fit_that_did_not_converge_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = make_stream()
+    fit_logistic_regression(stream.table, stream.labels)
+    assert not caplog.records
+    monkeypatch.setattr(refitted_peers, "MOST_STEPS", 1)
     with caplog.at_level(logging.WARNING):
-        fit_logistic_regression(table, labels)
-    assert all("logistic regression on" in record.message for record in caplog.records)
+        fit_logistic_regression(stream.table, stream.labels)
+    assert "logistic regression on 600 rows: lbfgs failed to converge" in caplog.text

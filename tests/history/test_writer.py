@@ -10,6 +10,7 @@ import torch
 from recollect.errors import HistoryError, ItemError
 from recollect.history.compaction import Limits
 from recollect.history.disk.schema import Column, Key, Schema
+from recollect.history.disk.segments import Segment
 from recollect.history.reader import History
 from recollect.history.verify import verify
 from recollect.history.writer import Appended, HistoryWriter
@@ -237,3 +238,46 @@ def test_keys_by_another_function(path: Path, dtype: str) -> None:
         writer.compact()
     assert verify(path) == []
     assert History.open(path).snapshot.column("key").shape == (21, 4)
+
+
+def test_files_that_are_not_the_historys_stay(path: Path) -> None:
+    """Whatever else lies in the directory is somebody's, the file that items came from perhaps."""
+    strangers = ["notes.txt", "sub/x.py", "segments/mine/a.npy", "segments/readme.txt", "changes/a.npz", "log-1.bin"]
+    for name in strangers:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text("mine")
+    with HistoryWriter.create(path, SCHEMA, limits=TINY) as writer:
+        for start in range(0, 20, 5):
+            writer.append(items(numbered(start, start + 5)))
+        writer.erase(["item-3"])
+        writer.compact()
+    HistoryWriter.open(path, limits=TINY).close()
+    assert all((path / name).read_text() == "mine" for name in strangers)
+    assert verify(path) == []
+
+
+def test_a_merge_of_segments_whose_keys_were_made_anew_is_dropped(path: Path) -> None:
+    with HistoryWriter.create(path, SCHEMA, limits=TINY) as writer:
+        for start in range(0, 24, 6):
+            writer.append(items(numbered(start, start + 6)))
+        writer.seal()
+        journal = writer._journal
+        sources = [part.source for part in journal.state.parts if isinstance(part.source, Segment)]
+        schema = writer.schema
+        writer.rekey(Key(3, "float32", "another"), lambda given: given["wide"][:, :3] * 2)
+        journal._merge(sources[:3], schema, journal._new_name())
+        writer.append(items(["last"]))
+        writer.seal()
+        snapshot = History.open(path).snapshot
+        assert len(journal.state.parts) == 5
+        wide = snapshot.fetch(snapshot.as_of(1).rows[:24])["wide"].float()
+        assert torch.equal(torch.from_numpy(np.array(snapshot.column("key")))[:24], wide[:, :3] * 2)
+    assert verify(path) == []
+
+
+def test_nothing_to_erase_is_no_error(path: Path) -> None:
+    with HistoryWriter.create(path, SCHEMA) as writer:
+        writer.append(items(["a"]))
+        assert writer.erase([]) == 0
+        assert writer.erase(np.empty(0, np.int64)) == 0
+    assert History.open(path).snapshot.find([]).tolist() == []

@@ -183,7 +183,10 @@ class LocalStorage:
         return self.root / name
 
     def lock(self) -> None:
+        new = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
         self.root.mkdir(parents=True, exist_ok=True)
+        for folder in new:
+            _sync(folder.parent)
         fd = os.open(self.path(LOCK), os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -227,8 +230,10 @@ class LocalStorage:
         # The disk gathers what is asked for at once, so that threads save most of the waiting.
         with ThreadPoolExecutor(_SYNC_THREADS) as pool:
             list(pool.map(_sync, paths))
-        folders = {path.parent for path in paths}
-        folders |= {folder.parent for folder in folders if folder != self.root}
+        # Every directory on the way to the root is named by the one above it, and may be new.
+        folders = {self.root}
+        for path in paths:
+            folders |= {folder for folder in path.parents if self.root in folder.parents}
         for folder in sorted(folders, reverse=True):
             _sync(folder)
 
