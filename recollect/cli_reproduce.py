@@ -44,6 +44,8 @@ def reviews(
 
     Example: recollect reproduce reviews --reviews reviews.jsonl.gz --cutoff 2012
     """
+    import torch
+
     from recollect.data.embedding import load_embedder
     from recollect.data.embedding_cache import embed_column
     from recollect.data.reviews import Rule, read_reviews, start_of
@@ -55,6 +57,7 @@ def reviews(
     typer.echo(f"{reviews.name}: {reading.summary}")
     embeddings = embed_column(rows.text.to_list(), load_embedder(embedder), cache or default_cache())
     stream = reviews_stream(rows, embeddings, Rule(start_of(cutoff), before, after))
+    raw = torch.from_numpy(embeddings[:, : drift.PAPER_KEY_DIM])
     name = f"reviews-{cutoff}"
     drift.run(
         stream,
@@ -64,6 +67,7 @@ def reviews(
         out=out or Path("runs") / f"{name}-{scale}",
         force=force,
         papers=tuple(drift.PAPERS) if paper else (),
+        paper_keys=raw,
     )
 
 

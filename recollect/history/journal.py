@@ -4,6 +4,7 @@ A commit is one record of the log. Now and then the log is sealed: its items bec
 names that and an empty log. Knows checked rows; nothing of what users hand in.
 """
 
+import contextlib
 import logging
 import os
 import re
@@ -17,10 +18,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.errors import HistoryError
+from recollect.errors import HistoryDamagedError, HistoryError
 from recollect.history.compaction import Limits, Merge, merge_run, next_merge, next_rewrite, rewrite, without_rows
 from recollect.history.disk.format import MANIFEST, PREVIOUS, FileEntry, Manifest, SegmentEntry
-from recollect.history.disk.log import Change, Log, Rows, create_log, encode, log_files, open_log
+from recollect.history.disk.log import (
+    Change,
+    Rows,
+    WritableLog,
+    commits_left_behind,
+    create_log,
+    encode,
+    log_files,
+    open_log,
+    open_writable,
+)
 from recollect.history.disk.schema import Schema
 from recollect.history.disk.segments import Segment, write_keys, write_segment
 from recollect.history.disk.state import Buffer, Changes, Part, State
@@ -43,11 +54,11 @@ class Journal:
     """The writer's side of a history. Every method may be called by any thread."""
 
     def __init__(self, storage: Storage, limits: Limits) -> None:
-        """The storage must be locked. Cuts off what a crash left unfinished: nothing acknowledged is in it."""
+        """The storage must be locked. Cuts off what a crash left unfinished; what may be more is kept aside."""
         self.storage = storage
         self.limits = limits
         self.mutex = threading.RLock()
-        self.state, self._log, self._closed_log = _load(storage)
+        self.state, self._log, self._closing = _load(storage)
         self._token = secrets.token_hex(4)
         self._named = self.state.manifest.named
         self._before = _previous(storage) or self.state.manifest
@@ -59,9 +70,11 @@ class Journal:
         self._removing = ThreadPoolExecutor(1, "recollect-remove")
         self._process = os.getpid()
         self._unusable = ""
-        if self._closed_log:
-            # A writer died between closing the log and naming the next: finish what it began.
-            self._seal()
+        while self._closing is not None:
+            self._go_on_after(self._closing)
+        # Where there is no lock, it may be another writer who is already further.
+        if storage.local and (problem := commits_left_behind(storage, self.state.manifest.log, None)):
+            raise HistoryDamagedError(problem)
         if storage.local:
             self._remove_unnamed()
 
@@ -112,6 +125,18 @@ class Journal:
         except Exception:
             logger.exception("sealing the log of history %s failed; every item is safe in the log", self.storage.url)
 
+    def _go_on_after(self, closing: Change) -> None:
+        """Name the log after a closed one: the writer died before it did, or the manifest that named it was lost."""
+        number = self.state.manifest.log
+        if problem := commits_left_behind(self.storage, number, closing):
+            raise HistoryDamagedError(problem)
+        if closing.continues:
+            # Whether it can be played is to be known before a manifest names it.
+            with contextlib.suppress(FileNotFoundError):
+                open_log(self.storage, number + 1, closing.commit).read_new(self.schema)
+        self._seal()
+        self._closing = _play(self.state, self._log)
+
     # Sealing
 
     def seal(self) -> None:
@@ -139,12 +164,12 @@ class Journal:
         self, entries: Sequence[SegmentEntry], changes: Changes, generation: int, schema: Schema | None = None
     ) -> None:
         """Close the log, then replace the manifest: only who closed a log may name the next."""
-        old = self.state.manifest
+        old, found_closed = self.state.manifest, self._closing is not None
         try:
-            if not self._closed_log:
-                closing = Change(self.state.version + 1, closing=True)
+            if not found_closed:
+                closing = Change(self.state.version + 1, closing=True, continues=generation == old.generation)
                 self._log.append(encode(closing, self.schema, self._token))
-                self._closed_log = True
+                self._closing = closing
             manifest = Manifest(
                 commit=self.state.version,
                 generation=generation,
@@ -155,12 +180,12 @@ class Journal:
                 log=old.log + 1,
                 named=self._named,
             )
-            create_log(self.storage, manifest.log)
+            create_log(self.storage, manifest.log, go_on=found_closed)
             self.storage.replace(MANIFEST, manifest.encode(), old=old.encode(), keep_as=PREVIOUS)
             self._log.close()
             self.state = State(self.storage, manifest, self.state.parts)
-            self._log = open_log(self.storage, manifest.log, manifest.commit + 1, writable=True)
-            self._closed_log = False
+            self._log = open_writable(self.storage, manifest.log, manifest.commit + 1)
+            self._closing = None
         except BaseException:
             self._unusable = "since replacing its manifest failed"
             raise
@@ -297,19 +322,24 @@ class Journal:
                 self.storage.unlock()
 
 
-def _load(storage: Storage) -> tuple[State, Log, bool]:
-    """The state, the log open for writing with nothing incomplete at its end, and whether it was closed."""
+def _load(storage: Storage) -> tuple[State, WritableLog, Change | None]:
+    """The state, the log open for writing with nothing incomplete at its end, and the record that closed it, if any."""
     try:
         manifest = Manifest.decode(storage.read(MANIFEST), f"{storage.url}/{MANIFEST}")
         state = State(storage, manifest)
-        log = open_log(storage, manifest.log, manifest.commit + 1, writable=True)
-        changes = log.read_new(state.schema)
-        for change in changes:
-            state.apply(change)
+        log = open_writable(storage, manifest.log, manifest.commit + 1)
+        return state, log, _play(state, log)
     except FileNotFoundError as error:
         raise lost_file(storage, error) from error
+
+
+def _play(state: State, log: WritableLog) -> Change | None:
+    """Play a log that was just opened, and take off its incomplete end; the record that closed it, if any."""
+    changes = log.read_new(state.schema)
+    for change in changes:
+        state.apply(change)
     log.cut_tail()
-    return state, log, bool(changes) and changes[-1].closing
+    return changes[-1] if changes and changes[-1].closing else None
 
 
 def _previous(storage: Storage) -> Manifest | None:

@@ -28,7 +28,7 @@ from recollect.history.disk.storage import Storage, no_history, storage_at
 
 
 def verify(url: str | os.PathLike[str], options: dict[str, Any] | None = None) -> list[str]:
-    """Every problem there is, in a line each; an incomplete end of the log, as a crash leaves it, is none.
+    """Every problem there is, in a line each; an end of the log that is cut short, as a crash leaves it, is none.
 
     If the manifest is damaged, the state before is looked at, which is what can be gone back to.
     """
@@ -41,7 +41,7 @@ def verify(url: str | os.PathLike[str], options: dict[str, Any] | None = None) -
         problems += more
         if manifest is None and previous is not None:
             problems += [f"{PREVIOUS}: {problem}" for problem in _check_state(storage, previous)]
-            problems.append(f"{PREVIOUS} is the state after commit {previous.commit}, with {previous.num_rows} rows")
+            problems.append(f"{PREVIOUS} is the state after commit {_with_log(storage, previous)}")
     return problems + (list(_check_state(storage, manifest)) if manifest is not None else [])
 
 
@@ -57,12 +57,10 @@ def _check_state(storage: Storage, manifest: Manifest) -> Iterator[str]:
     for problem in _check_files(storage, manifest):
         whole = False
         yield problem
-    changes: list[Change] = []
-    try:
-        changes = open_log(storage, manifest.log, manifest.commit + 1).read_new(manifest.schema)
-    except (HistoryError, OSError) as error:
+    changes, problem = _read_log(storage, manifest)
+    if problem:
         whole = False
-        yield f"log {manifest.log}: {error}"
+        yield f"log {manifest.log}: {problem}"
     for change in changes:
         if change.segment is not None:
             for problem in _check_segment(storage, change.segment, manifest.schema):
@@ -70,6 +68,22 @@ def _check_state(storage: Storage, manifest: Manifest) -> Iterator[str]:
                 yield problem
     if whole:
         yield from _check_items(storage, manifest, changes)
+
+
+def _read_log(storage: Storage, manifest: Manifest) -> tuple[list[Change], str]:
+    """The commits since the manifest, also those of later logs, and what is wrong with these."""
+    try:
+        log = open_log(storage, manifest.log, manifest.commit + 1)
+        return log.read_new(manifest.schema), log.problem()
+    except (HistoryError, OSError) as error:
+        return [], str(error)
+
+
+def _with_log(storage: Storage, manifest: Manifest) -> str:
+    commits = [change for change in _read_log(storage, manifest)[0] if not change.closing]
+    rows = manifest.num_rows + sum(change.rows.count for change in commits if change.rows is not None)
+    rows += sum(change.segment.rows for change in commits if change.segment is not None)
+    return f"{manifest.commit + len(commits)}, with {rows} rows, those of the log included"
 
 
 def _check_files(storage: Storage, manifest: Manifest) -> Iterator[str]:

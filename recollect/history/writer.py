@@ -73,7 +73,7 @@ class HistoryWriter:
     def open(
         url: str | os.PathLike[str], *, limits: Limits | None = None, options: dict[str, Any] | None = None
     ) -> "HistoryWriter":
-        """Cuts off what a crash left unfinished; nothing that was acknowledged is in it."""
+        """Cuts off what a crash left unfinished; what may be more than that is kept aside."""
         storage = storage_at(url, options)
         if not storage.exists(MANIFEST):  # asked first, since the lock would make the directory
             raise no_history(storage)

@@ -27,6 +27,7 @@ from recollect.training.progress import Display
 
 DAY = 24 * 3600 * 10**9
 QUICK_STEPS = 150
+PAPER_KEY_DIM = 64
 
 PAPERS = {"recollect_paper": Variant(), "similarity": Variant(retrieval="similarity")}
 """The paper's recipe by the names of the report: labels only, by learned queries and by similarity alone."""
@@ -58,19 +59,24 @@ def run(
     period: int = 90 * DAY,
     year: int = 365 * DAY,
     papers: Sequence[str] = tuple(PAPERS),
+    paper_keys: Tensor | None = None,
     peer_names: Sequence[str] = DEFAULT,
 ) -> dict[str, Any]:
-    """Train and ask everyone, and write the report with its figure."""
+    """Train and ask everyone, and write the report with its figure.
+
+    `paper_keys` are those of the paper's recipe: the first columns of the raw embedding; without them, of the features.
+    """
     claim(out, force=force)
     runs = Runs()
+    keys = torch.from_numpy(stream.table) if paper_keys is None else paper_keys
+    keys = keys[:, :PAPER_KEY_DIM].float()
     with Display() as display:
         for seed in seeds:
             _ours(stream, seed, scale, runs, display)
             for paper in papers:
                 display.say(f"{paper}, seed {seed}")
                 started = time.perf_counter()
-                keys = torch.cat([stream.features[spec.name] for spec in stream.specs if spec.kind != "categorical"], 1)
-                answers = run_paper_recipe(stream, keys[:, :64], PAPERS[paper], scale, seed, display=display)
+                answers = run_paper_recipe(stream, keys, PAPERS[paper], scale, seed, display=display)
                 runs.add(paper, answers, time.perf_counter() - started)
         _peers(stream, peer_names, period, year, runs, display)
     models = summarise(runs.log_probs, stream, runs.in_distribution)

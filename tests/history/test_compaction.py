@@ -28,7 +28,7 @@ def test_copying_stays_logarithmic(sizes: list[int]) -> None:
         while run := next_merge(segments, limits):
             merged = sum(each.total_bytes for each in segments[run.start : run.stop])
             copied += merged
-            result = Merge(tuple(each.name for each in segments[run.start : run.stop]), entry(f"m{number}", merged))
+            result = Merge(tuple(segments[run.start : run.stop]), entry(f"m{number}", merged))
             segments = result.applied(segments)
     assert sum(each.total_bytes for each in segments) == total
     assert len(segments) <= 30
@@ -45,10 +45,11 @@ def test_segments_do_not_outgrow_their_limit() -> None:
 
 def test_a_merge_whose_segments_are_gone_changes_nothing() -> None:
     segments = [entry(name, 1) for name in "abcd"]
-    assert Merge(("x", "b"), entry("m", 2)).applied(segments) == segments
-    assert Merge(("b", "d"), entry("m", 2)).applied(segments) == segments
-    assert [each.name for each in Merge(("b", "c"), entry("m", 2)).applied(segments)] == ["a", "m", "d"]
-    assert [each.name for each in Merge(("b", "c"), None).applied(segments)] == ["a", "d"]
+    _, b, c, d = segments
+    assert Merge((entry("x", 1), b), entry("m", 2)).applied(segments) == segments
+    assert Merge((b, d), entry("m", 2)).applied(segments) == segments
+    assert [each.name for each in Merge((b, c), entry("m", 2)).applied(segments)] == ["a", "m", "d"]
+    assert [each.name for each in Merge((b, c), None).applied(segments)] == ["a", "d"]
 
 
 def bytes_of(path: Path) -> bytes:

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.errors import HistoryError, HistoryLockedError
+from recollect.errors import HistoryDamagedError, HistoryError, HistoryLockedError
 from recollect.history.compaction import Limits
+from recollect.history.disk.format import MANIFEST, PREVIOUS
 from recollect.history.reader import History
 from recollect.history.verify import verify
 from recollect.history.writer import HistoryWriter
@@ -134,6 +135,38 @@ def test_two_writers_at_once(url: str, options: dict[str, Any]) -> None:
     assert not failures, failures[0]
     assert sorted(ids(url, options)) == sorted(acknowledged)
     assert verify(url, options=options) == []
+
+
+def test_going_back_to_the_manifest_before_loses_nothing(url: str, options: dict[str, Any]) -> None:
+    with HistoryWriter.create(url, SCHEMA, limits=TINY, options=options) as writer:
+        for number in range(9):
+            writer.append(items([f"item-{number}"]))
+    filesystem = fsspec.filesystem("s3", **options)
+    filesystem.pipe_file(f"{url}/{MANIFEST}", b"{}")
+    assert any("after commit 9, with 9 rows" in problem for problem in verify(url, options=options))
+    filesystem.pipe_file(f"{url}/{MANIFEST}", filesystem.cat_file(f"{url}/{PREVIOUS}"))
+    assert ids(url, options) == numbered(0, 9)
+    with HistoryWriter.open(url, limits=TINY, options=options) as writer:
+        assert writer.append(items(["item-9"])).commit == 10
+    assert ids(url, options) == numbered(0, 10)
+    assert verify(url, options=options) == []
+
+
+def test_a_damaged_last_commit_is_refused(url: str, options: dict[str, Any]) -> None:
+    with HistoryWriter.create(url, SCHEMA, options=options) as writer:
+        for number in range(3):
+            writer.append(items([f"item-{number}"]))
+    filesystem = fsspec.filesystem("s3", **options)
+    name = f"{url}/log-00000001/000000000003"
+    data = filesystem.cat_file(name)
+    for damaged in (data[:-1] + bytes([data[-1] ^ 1]), data[:-1], data[:5], b""):
+        filesystem.pipe_file(name, damaged)
+        for attempt in (History.open, HistoryWriter.open):
+            with pytest.raises(HistoryDamagedError, match="000000000003 is damaged: restore it from a copy"):
+                attempt(url, options=options)
+        assert len(verify(url, options=options)) == 1
+    filesystem.pipe_file(name, data)
+    assert ids(url, options) == numbered(0, 3)
 
 
 UPLOADER = """

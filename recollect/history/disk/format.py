@@ -162,8 +162,8 @@ _SIGNATURE = b',\n "crc32": "%s"\n}\n'
 
 def _damaged_manifest(where: str, why: str) -> HistoryDamagedError:
     return HistoryDamagedError(
-        f"{where} is damaged: {why}. To go back to the state before, copy {PREVIOUS} over it; "
-        'what that state holds, "recollect history verify" tells'
+        f"{where} is damaged: {why}. To go back to the state before, copy {PREVIOUS} over it: "
+        'the logs lead on from there, and what they hold with it, "recollect history verify" tells'
     )
 
 

@@ -3,7 +3,9 @@
 A record is complete or does not count. Knows how a commit is written; not what it does to a history.
 """
 
+import itertools
 import json
+import logging
 import os
 import struct
 import weakref
@@ -17,9 +19,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from recollect.errors import HistoryDamagedError, HistoryError, HistoryLockedError
-from recollect.history.disk.format import Manifest, SegmentEntry, column_types, raw
+from recollect.history.disk.format import MANIFEST, Manifest, SegmentEntry, column_types, raw
 from recollect.history.disk.schema import Schema
 from recollect.history.disk.storage import Bytes, LocalStorage, RemoteStorage, Storage
+
+logger = logging.getLogger(__name__)
 
 MAGIC = b"RHL1"
 HEAD = struct.Struct("<4sIQQII")  # magic, crc32 of the body, length of the body, commit, zero, crc32 of these
@@ -57,7 +61,9 @@ class Change:
     """What one commit does. Rows it names are storage rows of the generation the log belongs to.
 
     `superseded` rows stop being visible after `until`; `segment` stands for items that were written as one;
-    `classes` are names new with this commit; a `closing` record ends the log and changes nothing.
+    `classes` are names new with this commit; a `closing` record ends the log and changes nothing. If it `continues`,
+    the next log begins with the number of the closing record, and goes on with the same numbers of rows and the same
+    schema.
     """
 
     commit: int
@@ -68,6 +74,7 @@ class Change:
     erased: NDArray[np.int64] = field(default_factory=_no_rows)
     classes: tuple[str, ...] = ()
     closing: bool = False
+    continues: bool = False
 
 
 def encode(change: Change, schema: Schema, writer: str) -> list[Bytes]:
@@ -83,6 +90,7 @@ def encode(change: Change, schema: Schema, writer: str) -> list[Bytes]:
         "classes": list(change.classes),
         "segment": change.segment and change.segment.to_json(),
         "closing": change.closing,
+        "continues": change.continues,
         "writer": writer,
     }
     text = json.dumps(described).encode()
@@ -148,6 +156,7 @@ def _decode(commit: int, body: memoryview, schema: Schema) -> Change:
         erased,
         tuple(described["classes"]),
         described["closing"],
+        described.get("continues", False),  # records of earlier writers don't say
     )
 
 
@@ -197,6 +206,15 @@ def _later_record(view: memoryview, bad: int) -> bool:
     return False
 
 
+def may_have_counted(tail: Bytes) -> bool:
+    """Whether what follows the complete records is possibly an acknowledged one that was damaged since.
+
+    What is shorter than its head says, or than a head, is what a crash left. Of the rest that can't be said.
+    """
+    head = _head_at(memoryview(tail), 0)
+    return len(tail) >= HEAD.size + (head[1] if head else 0)
+
+
 # Reading and writing
 
 
@@ -206,6 +224,7 @@ class LocalLog:
     def __init__(self, storage: LocalStorage, number: int, next_commit: int, *, writable: bool = False) -> None:
         self.name = log_name(number, local=True)
         self.next_commit = next_commit
+        self._storage, self._number = storage, number
         self._path: Path = storage.path(self.name)
         self._fd = os.open(self._path, os.O_RDWR if writable else os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, self._fd)
@@ -236,9 +255,28 @@ class LocalLog:
         data = os.pread(self._fd, size - self._end, self._end)
         return decode_all(data, self.next_commit, schema, str(self._path))
 
+    def _tail(self) -> bytes:
+        return os.pread(self._fd, os.fstat(self._fd).st_size - self._end, self._end)
+
+    def problem(self) -> str:
+        """What is wrong behind the last complete record; what a crash leaves is not."""
+        tail = self._tail()
+        if not may_have_counted(tail):
+            return ""
+        return (
+            f"{self._path} ends in {len(tail)} bytes, from byte {self._end} on, that are no whole record of commit "
+            f"{self.next_commit}, which may have been acknowledged: restore it from a copy; the next writer puts them "
+            f"aside and goes on without"
+        )
+
     def cut_tail(self) -> None:
-        """Take off what a crash left behind the last complete record."""
-        if os.fstat(self._fd).st_size > self._end:
+        """Take off what follows the last complete record, and keep it elsewhere if it may have been acknowledged."""
+        tail = self._tail()
+        if may_have_counted(tail):
+            aside = _name_aside(self._storage, self._number)
+            self._storage.create(aside, tail)
+            logger.warning("%s; they are in %s now", self.problem(), aside)
+        if tail:
             os.ftruncate(self._fd, self._end)
             os.fsync(self._fd)
 
@@ -289,8 +327,12 @@ class RemoteLog:
             self.next_commit += 1
         return changes
 
+    def problem(self) -> str:
+        """An object is there whole or not at all; one that is damaged was refused when it was read."""
+        return ""
+
     def cut_tail(self) -> None:
-        """An object is there whole or not at all."""
+        """There is none, as with `problem`."""
 
     def append(self, record: list[Bytes]) -> None:
         if self._broken:
@@ -316,20 +358,100 @@ class RemoteLog:
         pass
 
 
-Log = LocalLog | RemoteLog
+WritableLog = LocalLog | RemoteLog
+
+
+class Log:
+    """A reader's log. One that was closed leads on to the next, whether or not a manifest names that yet.
+
+    So nothing is lacking when a damaged manifest was replaced by the one before.
+    """
+
+    def __init__(self, storage: Storage, number: int, next_commit: int) -> None:
+        self._storage, self._number = storage, number
+        self._last = _open(storage, number, next_commit)
+        self._closing: Change | None = None
+
+    def read_new(self, schema: Schema) -> list[Change]:
+        """The commits since the last call, and closing records."""
+        changes = more = self._last.read_new(schema)
+        while more and more[-1].closing:
+            self._closing = more[-1]
+            if not self._closing.continues:
+                break
+            try:
+                following = _open(self._storage, self._number + 1, self._closing.commit)
+            except FileNotFoundError:  # not begun yet
+                break
+            self._last.close()
+            self._last, self._number, self._closing = following, self._number + 1, None
+            more = following.read_new(schema)
+            changes = changes + more
+        return changes
+
+    def problem(self) -> str:
+        """What is wrong with the end of what was read. Readers go by what is whole."""
+        return self._last.problem() or commits_left_behind(self._storage, self._number, self._closing)
+
+    def close(self) -> None:
+        self._last.close()
 
 
 def log_name(number: int, *, local: bool) -> str:
     return f"log-{number:08d}" + (".bin" if local else "")
 
 
-def create_log(storage: Storage, number: int) -> None:
-    """A local log begins as an empty file: one that is missing was lost, not never begun."""
+def create_log(storage: Storage, number: int, *, go_on: bool = False) -> None:
+    """A local log begins as an empty file: one that is missing was lost, not never begun.
+
+    A log of that number with something in it stays if it is to `go_on`, and is put aside if not.
+    """
+    if not isinstance(storage, LocalStorage):
+        return
+    name = log_name(number, local=True)
+    if _has_content(storage, number):
+        if go_on:
+            return
+        aside = _name_aside(storage, number)
+        storage.path(name).rename(storage.path(aside))
+        logger.warning("%s of history %s belongs to no state of it: it is %s now", name, storage.url, aside)
+    storage.write(name, [])
+
+
+def commits_left_behind(storage: Storage, number: int, closing: Change | None) -> str:
+    """What is wrong if there is a log after this one that can't be played on top of it."""
+    if (closing is not None and closing.continues) or not _has_content(storage, number + 1):
+        return ""
+    name, following = (log_name(each, local=storage.local) for each in (number, number + 1))
+    why = f"{name} has lost its end" if closing is None else "a compaction or a rekey came between"
+    return (
+        f"{storage.url}/{following} has commits that don't go on from where {name} ends, since {why}: "
+        f"restore {MANIFEST} and the logs from a copy, or move {following} elsewhere to go on without its commits"
+    )
+
+
+def _has_content(storage: Storage, number: int) -> bool:
+    name = log_name(number, local=storage.local)
     if storage.local:
-        storage.write(log_name(number, local=True), [])
+        return storage.exists(name) and storage.open(name).size() > 0
+    return bool(storage.names(name))
 
 
-def open_log(storage: Storage, number: int, next_commit: int, *, writable: bool = False) -> Log:
+def _name_aside(storage: Storage, number: int) -> str:
+    """A free name for bytes that no log counts any more, and that nobody but a person removes."""
+    names = (f"log-{number:08d}{'' if count == 1 else f'-{count}'}.cut" for count in itertools.count(1))
+    return next(name for name in names if not storage.exists(name))
+
+
+def open_log(storage: Storage, number: int, next_commit: int) -> Log:
+    return Log(storage, number, next_commit)
+
+
+def open_writable(storage: Storage, number: int, next_commit: int) -> WritableLog:
+    return _open(storage, number, next_commit, writable=True)
+
+
+def _open(storage: Storage, number: int, next_commit: int, *, writable: bool = False) -> WritableLog:
     if isinstance(storage, LocalStorage):
         return LocalLog(storage, number, next_commit, writable=writable)
     assert isinstance(storage, RemoteStorage)

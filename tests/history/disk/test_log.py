@@ -1,6 +1,7 @@
 """The log: what a crash may leave of it reads as the last complete append; anything else is a named error."""
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from recollect.history.disk.log import Change, decode_all, encode
 from recollect.history.disk.schema import Key, Schema
 from recollect.history.reader import History
 from recollect.history.rows import check_items
+from recollect.history.verify import verify
 from recollect.history.writer import HistoryWriter
 from tests.history.items import SCHEMA, items, numbered
 
@@ -89,6 +91,40 @@ def test_a_flipped_byte_is_an_error_or_ends_the_log(written: tuple[Path, bytes, 
         else:
             changes, used = decode_all(damaged, 1, SCHEMA, "log")
             assert (len(changes), used) == (len(honest) - 1, ends[-2])
+
+
+def test_a_damaged_last_record_is_told_and_kept_aside(written: tuple[Path, bytes, list[int]], tmp_path: Path) -> None:
+    """Wherever the byte is: it may have been acknowledged. Never is one such tail written over another."""
+    whole, data, ends = written
+    path = Path(shutil.copytree(whole, tmp_path / "h"))
+    kept = []
+    for at in (ends[-2], ends[-2] + 9, ends[-2] + 40, len(data) - 1):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x10
+        set_log(path, bytes(damaged))
+        (problem,) = verify(path)
+        assert f"log-00000001.bin ends in {len(data) - ends[-2]} bytes, from byte {ends[-2]} on" in problem
+        assert f"commit {len(ends)}, which may have been acknowledged" in problem
+        kept.append(bytes(damaged[ends[-2] :]))
+        with HistoryWriter.open(path) as writer:
+            assert writer.version == len(ends) - 1
+        assert sorted(file.read_bytes() for file in path.glob("*.cut")) == sorted(kept)
+        assert verify(path) == []
+    with HistoryWriter.open(path) as writer:
+        for _ in range(3):
+            writer.append(items([f"more-{writer.version}"]))
+            writer.compact()
+    HistoryWriter.open(path).close()
+    assert sorted(file.read_bytes() for file in path.glob("*.cut")) == sorted(kept)
+
+
+def test_a_tail_cut_short_is_no_problem_and_is_dropped(written: tuple[Path, bytes, list[int]]) -> None:
+    path, data, ends = written
+    for length in (ends[0] + 3, ends[1] + 40, len(data) - 1):
+        set_log(path, data[:length])
+        assert verify(path) == []
+        HistoryWriter.open(path).close()
+        assert not list(path.glob("*.cut"))
 
 
 def test_a_reader_names_the_damaged_log(written: tuple[Path, bytes, list[int]]) -> None:
