@@ -136,5 +136,5 @@ def known_before(view: TableView, cutoff: int | float) -> Int[Tensor, " inputs"]
     everything = torch.arange(view.tail_start + len(view.tail), device=moment.device)
     seen = everything[view.visible(moment).sees(everything.unsqueeze(0))[0]]
     moments = view.at("known_at", seen)
-    # They are in order already unless some came late; sorting would take more memory than a step of training.
+    # They are in order already unless some came late, and sorting all of a long history takes memory.
     return seen if bool((moments[1:] >= moments[:-1]).all()) else seen[moments.argsort(stable=True)]
