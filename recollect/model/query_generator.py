@@ -65,6 +65,11 @@ class SimilarityResidual(nn.Module):
         return self.alpha * learned + (1 - self.alpha) * own_keys[:, None, :]
 
 
+LARGEST_CHANGE = 5.0
+"""Exponent up to which recency may move from where it starts, a factor of 150: a few steps on wide inputs would
+otherwise make it infinite."""
+
+
 class RecencyQuery(nn.Module):
     """The queries' component along the recency coordinate of the keys, one number per slot.
 
@@ -87,7 +92,7 @@ class RecencyQuery(nn.Module):
         self.register_buffer("initial", torch.tensor(list(initial), dtype=torch.float32))
 
     def forward(self, state: Float[Tensor, "batch feature_dim"]) -> Float[Tensor, "batch retrieved"]:
-        component: Tensor = self.initial * torch.exp(self.layer(state))
+        component: Tensor = self.initial * torch.exp(self.layer(state).clamp(-LARGEST_CHANGE, LARGEST_CHANGE))
         return component
 
 

@@ -159,3 +159,10 @@ def test_queries_that_start_as_the_own_key_learn_an_odd_deviation() -> None:
     torch.testing.assert_close(generator(-state, -own_keys), -generator(state, own_keys))
     (generator(state, own_keys) * normal(6, 2, 3, seed=1)).sum().backward()
     assert parameters_without_gradient(generator) == []
+
+
+def test_recency_stays_finite_on_wide_inputs() -> None:
+    recency = RecencyQuery(state_width=4096, initial=[60.0, 60.0])
+    torch.nn.init.ones_(recency.layer.weight)
+    state = torch.stack([torch.ones(4096), -torch.ones(4096)])
+    torch.testing.assert_close(recency(state)[:, 0], 60.0 * torch.tensor([5.0, -5.0]).exp())
