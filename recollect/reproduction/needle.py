@@ -74,7 +74,7 @@ def needle_recipe(name: str, history_size: int) -> Recipe:
         return with_train(recipe, learning_rate=2e-4)
     recipe = with_step(recipe, estimator="multi_sample", samples=max(FETCH_BUDGET, history_size // 4))
     recipe = with_step(with_model(recipe, width=32), dropouts=Dropouts(input=0.9))
-    return with_train(recipe, scheduled=False)
+    return with_train(recipe, learning_rate=1e-3, scheduled=False)
 
 
 def run(*, scale: Scale, recipes: list[str], seeds: list[int], out: Path, force: bool, log: Path | None = None) -> None:
