@@ -35,9 +35,9 @@ from recollect.planning.sizes import Sizes, show_bytes
 from recollect.records import FeatureSpec
 from recollect.reproduction.memory_step import read_sizes
 from recollect.reproduction.peak import anonymous_bytes, run_apart
-from recollect.reproduction.systems import make_objective
 from recollect.training.batches import HistoryRows, known_before
 from recollect.training.loop import Run, train
+from recollect.training.objective import make_objective
 from recollect.training.progress import Display
 
 ROWS_AT_ONCE = 32_768
@@ -117,8 +117,16 @@ def train_on(path: Path, sizes: Sizes, steps: int) -> dict[str, Any]:
     lookup = Lookup(KeyTable().follow(snapshot), columns=("embedding",))
     rows = HistoryRows(lookup, known_before(lookup.view, CUTOFF))
     specs = [FeatureSpec("embedding", "embedded", sizes.feature_width)]
-    shape = dict(key_dim=sizes.key_dim, num_classes=sizes.classes, label_classes=sizes.classes)
-    objective = make_objective(recipe, specs, specs, **shape, has_times=True, seed=0)
+    objective = make_objective(
+        recipe,
+        specs,
+        specs,
+        key_dim=sizes.key_dim,
+        num_classes=sizes.classes,
+        label_classes=sizes.classes,
+        has_times=True,
+        seed=0,
+    )
     border = len(rows.positions) * 9 // 10
     begin = time.perf_counter()
     with Display(Console(stderr=True)) as display:

@@ -2,9 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from recollect.evaluation.stream import Stream
 
 Scale = Literal["quick", "default", "paper"]
 ScaleOption = Annotated[
@@ -49,7 +54,6 @@ def reviews(
     from recollect.data.embedding import load_embedder
     from recollect.data.embedding_cache import embed_column
     from recollect.data.reviews import Rule, read_reviews, start_of
-    from recollect.reproduction import drift
     from recollect.reproduction.reviews_stream import reviews_stream
 
     use_threads(threads)
@@ -57,18 +61,7 @@ def reviews(
     typer.echo(f"{reviews.name}: {reading.summary}")
     embeddings = embed_column(rows.text.to_list(), load_embedder(embedder), cache or default_cache())
     stream = reviews_stream(rows, embeddings, Rule(start_of(cutoff), before, after))
-    raw = torch.from_numpy(embeddings[:, : drift.PAPER_KEY_DIM])
-    name = f"reviews-{cutoff}"
-    drift.run(
-        stream,
-        name=name,
-        scale=scale,
-        seeds=seed or [0, 1, 2],
-        out=out or Path("runs") / f"{name}-{scale}",
-        force=force,
-        papers=tuple(drift.PAPERS) if paper else (),
-        paper_keys=raw,
-    )
+    _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, paper, torch.from_numpy(embeddings))
 
 
 def electricity(
@@ -84,20 +77,11 @@ def electricity(
 
     Example: recollect reproduce electricity --label-delay 1 --seed 0
     """
-    from recollect.reproduction import drift
     from recollect.reproduction.tables import DAY, electricity_stream
 
     use_threads(threads)
     name = "electricity" if label_delay == 0 else f"electricity-late-{label_delay:g}d"
-    drift.run(
-        electricity_stream(round(label_delay * DAY)),
-        name=name,
-        scale=scale,
-        seeds=seed or [0, 1, 2],
-        out=out or Path("runs") / f"{name}-{scale}",
-        force=force,
-        papers=tuple(drift.PAPERS) if paper else (),
-    )
+    _compare(electricity_stream(round(label_delay * DAY)), name, scale, seed, out, force, paper)
 
 
 def accidents(
@@ -115,18 +99,33 @@ def accidents(
 
     Example: recollect reproduce accidents --accidents us_accidents.csv.gz --seed 0
     """
-    from recollect.reproduction import drift
     from recollect.reproduction.tables import accidents_stream
 
     use_threads(threads)
+    _compare(accidents_stream(accidents, cache or default_cache(), cutoff), "accidents", scale, seed, out, force, paper)
+
+
+def _compare(
+    stream: "Stream",
+    name: str,
+    scale: Scale,
+    seeds: list[int] | None,
+    out: Path | None,
+    force: bool,
+    paper: bool,
+    paper_keys: "Tensor | None" = None,
+) -> None:
+    from recollect.reproduction import drift
+
     drift.run(
-        accidents_stream(accidents, cache or default_cache(), cutoff),
-        name="accidents",
+        stream,
+        name=name,
         scale=scale,
-        seeds=seed or [0, 1, 2],
-        out=out or Path("runs") / f"accidents-{scale}",
+        seeds=seeds or [0, 1, 2],
+        out=out or Path("runs") / f"{name}-{scale}",
         force=force,
         papers=tuple(drift.PAPERS) if paper else (),
+        paper_keys=paper_keys,
     )
 
 

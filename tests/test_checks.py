@@ -11,9 +11,9 @@ from recollect.config import RECIPES, RehearsalMix, StepSettings, TrainSettings,
 from recollect.data.synthetic import RotatingTask
 from recollect.predictor import Predictor
 from recollect.records import FeatureSpec
-from recollect.reproduction.systems import make_objective as build_objective
 from recollect.training.batches import HistoryRows, episode_batch
 from recollect.training.loop import Run, train
+from recollect.training.objective import make_objective as build_objective
 from tests import checks
 from tests.tiny import ARCHITECTURES, CLASSES, make_history, make_objective, make_rows, rows_of, seeded
 

@@ -58,7 +58,7 @@ def refitted(stream: Stream, *, fit: Fit, span: int | float, on_progress: Progre
     model: Fitted | None = None
     for done, places in enumerate(groups):
         rows = stream.asked[places]
-        moment = stream.time[rows[0]]
+        moment = stream.time[rows[0]].item()
         window = stream.known_before(moment, moment - span)
         if _worth_fitting(stream.labels[window]):
             model = fit(stream.table[window], stream.labels[window])

@@ -1,6 +1,6 @@
 """Labelled rows in order of time, with the cutoff: what models and their peers are fitted on and then asked about."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -55,6 +55,18 @@ class Stream:
         with torch.no_grad():
             flat: torch.Tensor = encoder(self.features, (len(self),))
         return flat.numpy()
+
+    def take(self, rows: NDArray[np.int64]) -> "Stream":
+        """Some of the rows, in order."""
+        index = torch.from_numpy(rows)
+        return replace(
+            self,
+            features={name: value[index] for name, value in self.features.items()},
+            labels=self.labels[rows],
+            time=self.time[rows],
+            known_at=self.known_at[rows],
+            bins=self.bins[rows],
+        )
 
     def known_before(self, moment: int | float, since: int | float | None = None) -> NDArray[np.int64]:
         """Rows whose labels were known before a moment, and that happened at `since` or later."""

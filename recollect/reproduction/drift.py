@@ -146,13 +146,4 @@ def held_out_stream(stream: Stream) -> Stream:
     """The past alone, with its newest part to be asked: how a model does before anything changed."""
     past = stream.past
     first = past[int((1 - HELD_OUT) * len(past))]
-    rows = torch.from_numpy(past)
-    return replace(
-        stream,
-        features={name: value[rows] for name, value in stream.features.items()},
-        labels=stream.labels[past],
-        time=stream.time[past],
-        known_at=stream.known_at[past],
-        bins=stream.bins[past],
-        cutoff=stream.time[first].item(),
-    )
+    return replace(stream.take(past), cutoff=stream.time[first].item())

@@ -25,11 +25,11 @@ from recollect.planning.plan import Method
 from recollect.planning.sizes import Sizes
 from recollect.records import FeatureSpec, Visible
 from recollect.reproduction.peak import anonymous_bytes, peak_extra_bytes, run_apart
-from recollect.reproduction.systems import make_objective
 from recollect.retrieval.gradients import Selection
 from recollect.retrieval.keys import SharedKeys
 from recollect.training import step
 from recollect.training.batches import HistoryRows
+from recollect.training.objective import make_objective
 from recollect.training.step import Moment, Objective
 
 # The paper's retrieval

@@ -20,9 +20,10 @@ from recollect.data.splits import Splits, SplitSizes, split_past
 from recollect.evaluation.stream import Stream
 from recollect.history.visibility import Window
 from recollect.predictor import Predictor
+from recollect.reproduction.fabric import make_fabric
 from recollect.reproduction.stream_rows import Examples, look_up
-from recollect.reproduction.systems import make_fabric, make_objective, make_predictor
 from recollect.training.loop import Run, train
+from recollect.training.objective import make_objective, make_predictor
 from recollect.training.progress import Display
 
 Trick = Literal[

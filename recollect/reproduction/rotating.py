@@ -20,10 +20,11 @@ from recollect.data.synthetic import RotatingTask
 from recollect.evaluation.results import summary
 from recollect.predictor import Predictor
 from recollect.records import FeatureSpec
+from recollect.reproduction.fabric import make_fabric
 from recollect.reproduction.output import claim, finish, save_figure
-from recollect.reproduction.systems import make_fabric, make_objective, make_predictor
 from recollect.training.batches import Batch, episode_batch
 from recollect.training.loop import Run, step_generator, train
+from recollect.training.objective import make_objective, make_predictor
 from recollect.training.progress import Display
 
 CUTOFF = 0.5

@@ -22,13 +22,14 @@ from recollect.history.key_table import KeyTable
 from recollect.history.memory import MemoryHistory
 from recollect.history.visibility import Window
 from recollect.inputs import Lookup
-from recollect.model.build import SlotGroup, build_system
+from recollect.model.build import SlotGroup
 from recollect.model.system import RetrievalSystem
 from recollect.predictor import Predictor
 from recollect.records import Clock
 from recollect.retrieval.top import top_of_groups
 from recollect.training.batches import HistoryRows
 from recollect.training.loop import Run, train
+from recollect.training.objective import make_objective, make_predictor
 from recollect.training.progress import StepBar
 from recollect.training.step import Objective
 
@@ -73,10 +74,7 @@ class Fitted:
     keys: KeyFunction
     clock: Clock
     lookup: Lookup
-    rows: HistoryRows
     trained: Int[Tensor, " inputs"]
-    best_loss: float
-    steps: int
 
 
 def sizes_for(rows: int) -> Sizes:
@@ -136,7 +134,17 @@ def fit(
     known = int((lookup.view.items.known_at < stream.cutoff).sum())
     split = int((1 - HELD_OUT) * known)
     trained, held_out = torch.arange(split), torch.arange(split, known)
-    objective = make_objective(stream, recipe, lookup, keys, trained, seed)
+    objective = make_objective(
+        recipe,
+        stream.specs,
+        stream.specs,
+        key_dim=keys.key_dim,
+        num_classes=stream.num_classes,
+        label_classes=stream.num_classes,
+        has_times=True,
+        seed=seed,
+        groups=slot_groups(lookup, trained, recipe.model.num_retrieved),
+    )
     rows = HistoryRows(lookup, trained, selected=select_beforehand(objective.system, lookup, known))
     settings = replace(recipe.train, patience=sizes.patience)
     run = Run(
@@ -147,11 +155,8 @@ def fit(
         validation_size=min(sizes.validation_size, len(held_out)),
         bar=bar,
     )
-    progress = train(objective, rows, replace(rows, positions=held_out), settings, run, fabric)
-    predictor = Predictor(
-        objective.system, temperature=settings.last_temperature, retrieve=recipe.model.retrieve, ages=objective.ages
-    )
-    return Fitted(objective, predictor, keys, clock, lookup, rows, trained, progress.best_loss, progress.step)
+    train(objective, rows, replace(rows, positions=held_out), settings, run, fabric)
+    return Fitted(objective, make_predictor(objective, recipe), keys, clock, lookup, trained)
 
 
 def _plain(value: Any) -> int | float:
@@ -159,37 +164,13 @@ def _plain(value: Any) -> int | float:
     return number
 
 
-def make_objective(
-    stream: Stream, recipe: Recipe, lookup: Lookup, keys: KeyFunction, trained: Int[Tensor, " inputs"], seed: int
-) -> Objective:
-    """A freshly initialised network whose slots start at the most recent and at the nearest items."""
-    model = recipe.model
-    items = len(trained)
-    recent = round(RECENT_SHARE * model.num_retrieved)
-    groups = [
+def slot_groups(lookup: Lookup, trained: Int[Tensor, " inputs"], slots: int) -> list[SlotGroup]:
+    """Slots that start as the most recent items, and slots that start as the nearest."""
+    items, recent = len(trained), round(RECENT_SHARE * slots)
+    return [
         SlotGroup(recent, BARELY, float(items)),
-        SlotGroup(model.num_retrieved - recent, calibrated_sharpness(lookup, trained), items / HORIZON),
+        SlotGroup(slots - recent, calibrated_sharpness(lookup, trained), items / HORIZON),
     ]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        system = build_system(
-            model.architecture,
-            stream.specs,
-            stream.specs if model.retrieve == "items" else [],
-            key_dim=keys.key_dim,
-            num_classes=stream.num_classes,
-            label_classes=stream.num_classes,
-            num_retrieved=model.num_retrieved,
-            width=model.width,
-            hidden=model.hidden,
-            heads=model.heads,
-            latents=model.latents,
-            blocks=model.blocks,
-            ages=model.ages,
-            groups=groups,
-        )
-    labels_only = model.retrieve == "labels"
-    return Objective(system, recipe.step, stream.num_classes, retrieve_labels_only=labels_only, ages=model.ages)
 
 
 @torch.no_grad()
@@ -238,10 +219,8 @@ def _entropy(logits: Float[Tensor, " items"]) -> float:
 @torch.no_grad()
 def heads_of(fitted: Fitted, batch_size: int = 1024) -> Heads:
     """The heads of a fitted model, with what it says of every item without context."""
-    lookup, system = fitted.lookup, fitted.objective.system
-    plain = []
+    lookup, plain = fitted.lookup, []
     for first in range(0, len(lookup.view.items), batch_size):
         positions = torch.arange(first, min(first + batch_size, len(lookup.view.items)))
         plain.append(fitted.predictor.predict(lookup.inputs_at(positions), use_context=False, wary=False).log_probs)
-    assert system.num_retrieved > 0
     return Heads(fitted.predictor, lookup, torch.cat(plain), untrained_from=len(fitted.trained))

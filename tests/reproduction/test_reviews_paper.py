@@ -17,6 +17,7 @@ from recollect.evaluation.stream import Stream
 from recollect.history.visibility import Window
 from recollect.records import FeatureSpec
 from recollect.reproduction import reviews_paper
+from recollect.reproduction.fabric import make_fabric
 from recollect.reproduction.reviews_paper import (
     BAG_OF_TRICKS,
     UNHELPFUL,
@@ -30,7 +31,6 @@ from recollect.reproduction.reviews_paper import (
 )
 from recollect.reproduction.reviews_stream import reviews_stream
 from recollect.reproduction.stream_rows import Examples, StreamHistory, look_up
-from recollect.reproduction.systems import make_fabric
 from tests.tiny import seeded
 
 WIDTH, KEY_DIM = 6, 4

@@ -1,0 +1,60 @@
+"""The comparison on a user's reviews, end to end and small: texts in, a report out."""
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from recollect.cli import app
+from recollect.cli_reproduce import default_cache
+from recollect.evaluation.peers import DEFAULT
+
+GOOD, BAD = ["great sound", "works well", "love it"], ["broke at once", "poor battery", "want my money back"]
+
+
+def write_reviews(path: Path, count: int = 700) -> None:
+    """From 2011 on; about two thirds of them after 2011."""
+    chance = random.Random(0)
+    with path.open("w") as file:
+        for number in range(count):
+            rating = chance.choice([1, 2, 3, 4, 5])
+            words = chance.choices(GOOD if rating > 3 else BAD, k=3)
+            moment = datetime(2011, 1, 1, tzinfo=UTC) + timedelta(days=1.5 * number)
+            row = {
+                "rating": float(rating),
+                "title": words[0],
+                "text": ". ".join(words),
+                "timestamp": int(moment.timestamp() * 1000),
+                "review_id": f"R{number}",
+            }
+            file.write(json.dumps(row) + "\n")
+
+
+def test_reviews_become_a_report(tmp_path: Path) -> None:
+    write_reviews(tmp_path / "reviews.jsonl")
+    arguments = ["--reviews", tmp_path / "reviews.jsonl", "--cutoff", 2012, "--scale", "quick", "--seed", 0]
+    arguments += ["--no-paper", "--out", tmp_path / "out", "--cache", tmp_path / "cache"]
+    result = CliRunner().invoke(app, ["reproduce", "reviews", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "700 rows read" in result.output
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert set(report["models"]) == {"recollect", "recollect_items", "no_context", *DEFAULT}
+    assert report["models"]["logreg_frozen"]["in_distribution"]["mean"] > 0.9
+    assert (tmp_path / "out" / "reviews-2012.png").exists()
+    again = CliRunner().invoke(app, ["reproduce", "reviews", *map(str, arguments)])
+    assert "already holds a result" in str(again.exception)
+
+
+@pytest.mark.parametrize("name", ["reviews", "electricity", "accidents"])
+def test_every_command_shows_an_example(name: str) -> None:
+    assert f"Example: recollect reproduce {name}" in CliRunner().invoke(app, ["reproduce", name, "--help"]).output
+
+
+def test_embeddings_are_kept_where_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOLLECT_CACHE", "/somewhere")
+    assert default_cache() == Path("/somewhere")
+    monkeypatch.delenv("RECOLLECT_CACHE")
+    assert default_cache() == Path.home() / ".cache" / "recollect"
