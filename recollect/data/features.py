@@ -148,14 +148,23 @@ class FeatureMap:
 
 
 def fit_features(
-    table: pl.DataFrame, schema: TableSchema, embeddings: Mapping[str, NDArray[Any]] | None = None, *, bands: int = 0
+    table: pl.DataFrame,
+    schema: TableSchema,
+    embeddings: Mapping[str, NDArray[Any]] | None = None,
+    *,
+    bands: int = 0,
+    unbounded: bool = False,
 ) -> FeatureMap:
-    """Learn from rows known before the cutoff what every column looks like."""
+    """Learn from rows known before the cutoff what every column looks like.
+
+    With `unbounded` numbers are not drawn back and those that never changed stay in: for models that are fitted anew
+    as time goes on, and can then learn what such a column means.
+    """
     if table.height == 0:
         raise DataError("there is no row before the cutoff to fit features on: choose a later cutoff")
     embeddings = embeddings or {}
     left_out: dict[str, str] = {}
-    numeric = [_fit_number(table, name, left_out) for name in schema.numeric]
+    numeric = [_fit_number(table, name, left_out, unbounded) for name in schema.numeric]
     categorical = [_fit_categories(table, name, left_out) for name in schema.categorical]
     wide = [*schema.text, *schema.embedding]
     embedded = [_fit_embedding(_array(table, embeddings, name), name, left_out) for name in wide]
@@ -168,18 +177,20 @@ def fit_features(
     )
 
 
-def _fit_number(table: pl.DataFrame, name: str, left_out: dict[str, str]) -> NumericColumn | None:
+def _fit_number(table: pl.DataFrame, name: str, left_out: dict[str, str], unbounded: bool) -> NumericColumn | None:
     values = _floats(table, name)
     there = values[~np.isnan(values)]
     missing = len(there) < len(values)
     low, high = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
-    if low == high and not (missing and len(there)):
+    if not len(there) or (low == high and not missing and not unbounded):
         left_out[name] = f"always {low:g} before the cutoff" if len(there) else "always missing before the cutoff"
         return None
     deviation = float(there.std())
     # Beside a large mean, rounding looks like a deviation.
     if deviation <= 1e-12 * max(abs(low), abs(high)):
         deviation = 1.0
+    if unbounded:
+        low, high = -np.inf, np.inf
     return NumericColumn(name, float(there.mean()), deviation, low, high, missing)
 
 

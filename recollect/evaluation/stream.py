@@ -18,6 +18,8 @@ class Stream:
     """Rows in order of `time`. Labels are codes; `known_at` is when each became known; `bins` numbers periods of time.
 
     Features are those of `specs`, fitted before the cutoff and complete. Times are int64 nanoseconds or float64.
+    `unbounded` is what peers read instead, where given: with the columns that never changed before the cutoff, and
+    values as far out as they come. A model that is refitted can learn what these mean.
     """
 
     features: Features
@@ -28,6 +30,7 @@ class Stream:
     bins: NDArray[np.int64]
     cutoff: int | float
     num_classes: int
+    unbounded: tuple[Features, tuple[FeatureSpec, ...]] | None = None
 
     def __post_init__(self) -> None:
         if not bool((self.time[1:] >= self.time[:-1]).all()):
@@ -50,18 +53,30 @@ class Stream:
 
     @cached_property
     def table(self) -> NDArray[np.float32]:
-        """All features side by side, for models that read plain tables."""
-        encoder = FlatEncoder(self.specs)
+        """What peers read: all features side by side."""
+        return self._flat(*(self.unbounded or (self.features, self.specs)))
+
+    @cached_property
+    def model_table(self) -> NDArray[np.float32]:
+        """The features of the model side by side."""
+        return self._flat(self.features, self.specs)
+
+    def _flat(self, features: Features, specs: tuple[FeatureSpec, ...]) -> NDArray[np.float32]:
         with torch.no_grad():
-            flat: torch.Tensor = encoder(self.features, (len(self),))
+            flat: torch.Tensor = FlatEncoder(specs)(features, (len(self),))
         return flat.numpy()
 
     def take(self, rows: NDArray[np.int64]) -> "Stream":
         """Some of the rows, in order."""
         index = torch.from_numpy(rows)
+
+        def taken(features: Features) -> Features:
+            return {name: value[index] for name, value in features.items()}
+
         return replace(
             self,
-            features={name: value[index] for name, value in self.features.items()},
+            features=taken(self.features),
+            unbounded=None if self.unbounded is None else (taken(self.unbounded[0]), self.unbounded[1]),
             labels=self.labels[rows],
             time=self.time[rows],
             known_at=self.known_at[rows],

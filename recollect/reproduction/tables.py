@@ -74,6 +74,7 @@ def _stream(
     past = np.flatnonzero(known_at < cutoff)
     of_past = {name: rows[past] for name, rows in (embeddings or {}).items()}
     features = fit_features(table[past], schema, of_past)
+    for_peers = fit_features(table[past], schema, of_past, unbounded=True)
     labels = table["target"].to_numpy().astype(np.int64)
     return Stream(
         features(table, embeddings),
@@ -84,4 +85,5 @@ def _stream(
         bins,
         cutoff,
         num_classes=int(labels[past].max()) + 1,
+        unbounded=(for_peers(table, embeddings), tuple(for_peers.specs)),
     )

@@ -78,6 +78,16 @@ def test_a_column_that_never_changed_is_kept_from_the_network() -> None:
     assert torch.equal(same[NUMBERS], other[NUMBERS])
 
 
+def test_unbounded_features_let_through_what_only_later_changes() -> None:
+    table = past().with_columns(pl.lit(7.0).alias("b"))
+    features = fit_features(table, TableSchema(label="label", numeric=("a", "b")), unbounded=True)
+    later = table.with_columns(pl.lit(9.0).alias("b"), pl.lit(1e6).alias("a"))
+    assert not features.left_out
+    assert features(table)[NUMBERS][:, 1].tolist() == [0.0] * 40
+    assert features(later)[NUMBERS][:, 1].tolist() == [2.0] * 40
+    assert float(features(later)[NUMBERS][0, 0]) > 1e4
+
+
 def test_a_flag_that_was_never_raised_does_not_reach_the_network() -> None:
     features = fit_features(past(), TableSchema(label="label", numeric=("a",)))
     gap = past().with_columns(pl.lit(None, dtype=pl.Float64).alias("a"))
