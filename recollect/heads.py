@@ -6,7 +6,7 @@ now. Nothing here learns: the weights follow from the model and the visible hist
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recollect.history.visibility import Window
 from recollect.inputs import Inputs, Lookup
-from recollect.model.neighbours import corrected, nearest, vote
+from recollect.model.neighbours import corrected, nearest, vote, with_new_classes
 from recollect.predictor import TILE_ROWS, Predictor
 from recollect.records import Visible
 
@@ -32,38 +32,38 @@ LONG = Window(items=8192)
 @dataclass(frozen=True)
 class HeadAnswers:
     """What every head says, and the items not trained on that are near each input: by how the heads did on these, and
-    on all that came before, their answers are weighed."""
+    on all that came before, their answers are weighed. `precedents` are those the network was shown, -1 for none, with
+    the wary head's attention on each."""
 
     log_probs: Float[Tensor, "batch heads classes"]
     near: Int[Tensor, "batch near"]
     closeness: Float[Tensor, "batch near"]
+    precedents: Int[Tensor, "batch retrieved"]
+    attention: Float[Tensor, "batch retrieved"]
 
     @staticmethod
     def joined(parts: Sequence["HeadAnswers"]) -> "HeadAnswers":
         """One below the other; a part that met no new class says of it that it is impossible."""
         classes = max(part.log_probs.shape[2] for part in parts)
         padded = [F.pad(part.log_probs, (0, classes - part.log_probs.shape[2]), value=-torch.inf) for part in parts]
-        return HeadAnswers(
-            torch.cat(padded),
-            torch.cat([part.near for part in parts]),
-            torch.cat([part.closeness for part in parts]),
-        )
+        others = [torch.cat([getattr(part, field.name) for part in parts]) for field in fields(HeadAnswers)[1:]]
+        return HeadAnswers(torch.cat(padded), *others)
 
     def first(self, count: int) -> "HeadAnswers":
-        return HeadAnswers(self.log_probs[:count], self.near[:count], self.closeness[:count])
+        return HeadAnswers(*(getattr(self, field.name)[:count] for field in fields(self)))
 
 
 @dataclass(frozen=True)
 class Heads:
     """The heads of one model over one view of a history.
 
-    `plain` is what the network says of each item without context, by position, and `untrained_from` the first position
-    that it was not trained on: only from there on do its answers tell how far it is to be corrected.
+    `plain` is what the network says of each item without context, by stored row, and `untrained_from` the first
+    position that it was not trained on: only from there on do its answers tell how far it is to be corrected.
     """
 
     predictor: Predictor
     lookup: Lookup
-    plain: Float[Tensor, "items classes"]
+    plain: Float[Tensor, "rows classes"]
     untrained_from: int
 
     @torch.no_grad()
@@ -80,25 +80,37 @@ class Heads:
         system = self.predictor.system
         state = system.encode(inputs.features)
         everyone = torch.ones(len(inputs), dtype=torch.bool, device=inputs.rows.device)
-        positions, _ = self.predictor.select(state, inputs, with_probability=False)
-        items, _ = inputs.show(positions, features=self.predictor.retrieve == "items", ages=self.predictor.ages)
+        shown_positions, _ = self.predictor.select(state, inputs, with_probability=False)
+        items, _ = inputs.show(shown_positions, features=self.predictor.retrieve == "items", ages=self.predictor.ages)
         nothing = replace(items, filled=torch.zeros_like(items.filled), wary=~everyone)
-        said = [
-            system.classify(state, shown, everyone).log_probs[:, 0]
-            for shown in (nothing, replace(items, wary=~everyone), replace(items, wary=everyone))
-        ]
-        classes = max(self.plain.shape[1], *(answer.shape[1] for answer in said))
-        said = [F.pad(answer, (0, classes - answer.shape[1]), value=-torch.inf) for answer in said]
-        plain = said[0]
-        positions, weights = nearest(inputs.own_keys, inputs.keys, within(inputs.visible, LONG), NEIGHBOURS)
-        said.append(vote(self._labels(positions), weights, classes))
+        views = (nothing, replace(items, wary=~everyone), replace(items, wary=everyone))
+        answers = [system.classify(state, shown, everyone) for shown in views]
+        said = [answer.log_probs[:, 0] for answer in answers]
+        attention = answers[2].weights
+        known = self.plain.shape[1]
+        plain = said[0][:, :known]
+        near, closeness = nearest(inputs.own_keys, inputs.keys, within(inputs.visible, LONG), NEIGHBOURS)
+        by_neighbours = [(vote(self._labels(near), closeness, known), near, closeness)]
         for window in (RECENT, LONG):
             seen = within(inputs.visible, window)
             seen = replace(seen, start=seen.start.clamp(min=self.untrained_from).minimum(seen.stop))
-            positions, weights = nearest(inputs.own_keys, inputs.keys, seen, CORRECTING)
-            of_items = F.pad(self.plain[positions.clamp(min=0)], (0, classes - self.plain.shape[1]), value=-30.0)
-            said.append(corrected(plain, of_items, self._labels(positions), weights))
-        return HeadAnswers(torch.stack(said, dim=1), positions, weights)
+            near, closeness = nearest(inputs.own_keys, inputs.keys, seen, CORRECTING)
+            answer = corrected(plain, self._plain_at(near), self._labels(near), closeness)
+            by_neighbours.append((answer, near, closeness))
+        met = [int(self._labels(near).masked_fill(near < 0, 0).max()) + 1 for _, near, _ in by_neighbours]
+        classes = max(known, *met, *(answer.shape[1] for answer in said))
+        said = [F.pad(answer, (0, classes - answer.shape[1]), value=-torch.inf) for answer in said]
+        for answer, near, closeness in by_neighbours:
+            said.append(with_new_classes(answer, self._labels(near), closeness, classes))
+        precedents = shown_positions[:, 0]
+        attended = torch.zeros(precedents.shape) if attention is None else attention[:, 0]
+        return HeadAnswers(torch.stack(said, dim=1), near, closeness, precedents, attended)
+
+    def _plain_at(self, positions: Int[Tensor, "batch neighbours"]) -> Float[Tensor, "batch neighbours classes"]:
+        """Where there is no item, what was said of some other; nothing where there is none at all."""
+        if len(self.plain) == 0:
+            return torch.zeros(*positions.shape, self.plain.shape[1])
+        return torch.nan_to_num(self.plain[self.lookup.view.at("row", positions)])
 
     def _labels(self, positions: Int[Tensor, "batch neighbours"]) -> Int[Tensor, "batch neighbours"]:
         return self.lookup.view.at("label", positions)

@@ -8,7 +8,7 @@ may know the summers and another the winters. Knows losses in order of when they
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 SHARE = 0.005
@@ -35,15 +35,28 @@ def fixed_share(
     losses: Float[Tensor, "items heads"], prior: Float[Tensor, " heads"], *, share: float = SHARE, rate: float = RATE
 ) -> Float[Tensor, "moments heads"]:
     """Weights before the first item, after it, after the second, and so on: one row more than there are items."""
+    first = prior.double() / prior.sum()
+    after = shared_after(first, losses, prior, share=share, rate=rate)
+    return torch.cat([first.unsqueeze(0), after]).float()
+
+
+def shared_after(
+    now: Float64[Tensor, " heads"],
+    losses: Float[Tensor, "items heads"],
+    prior: Float[Tensor, " heads"],
+    *,
+    share: float = SHARE,
+    rate: float = RATE,
+) -> Float64[Tensor, "items heads"]:
+    """How weights go on from where they are: after each item. Doubles, so that going on later gives the same bits."""
     factors = torch.exp(-rate * (losses - losses.min(1, keepdim=True).values)).double()
-    weights = torch.empty(losses.shape[0] + 1, losses.shape[1], dtype=torch.float64)
-    weights[0] = now = prior.double() / prior.sum()
-    fresh = share * now
+    weights = torch.empty(losses.shape, dtype=torch.float64)
+    fresh = share * prior.double() / prior.sum()
     for index, factor in enumerate(factors.cpu()):
         now = now * factor
         now = (1.0 - share) * (now / now.sum()) + fresh
-        weights[index + 1] = now
-    return weights.float()
+        weights[index] = now
+    return weights
 
 
 def adjusted(

@@ -48,11 +48,26 @@ def vote(
     labels: Int[Tensor, "batch neighbours"], weights: Float[Tensor, "batch neighbours"], classes: int
 ) -> Float[Tensor, "batch classes"]:
     """Log-probabilities by weighted counting; one vote more is spread over all classes."""
-    counts = _one_hot(labels, weights, classes) + 1.0 / classes
+    counts = _counts(labels, weights * (labels < classes), classes) + 1.0 / classes
     return (counts / counts.sum(1, keepdim=True)).log()
 
 
-def _one_hot(
+def with_new_classes(
+    log_probs: Float[Tensor, "batch known"],
+    labels: Int[Tensor, "batch neighbours"],
+    weights: Float[Tensor, "batch neighbours"],
+    classes: int,
+) -> Float[Tensor, "batch classes"]:
+    """An answer of the classes of training, with room made for those that only neighbours have: each gets its share of
+    the neighbours' weight and one more. The same whatever classes others met, who are answered beside it."""
+    known = log_probs.shape[1]
+    if classes == known:
+        return log_probs
+    shares = _counts(labels, weights * (labels >= known), classes)[:, known:] / (weights.sum(1, keepdim=True) + 1.0)
+    return torch.cat([log_probs + torch.log1p(-shares.sum(1, keepdim=True)), shares.log()], dim=1)
+
+
+def _counts(
     labels: Int[Tensor, "batch neighbours"], weights: Float[Tensor, "batch neighbours"], classes: int
 ) -> Float[Tensor, "batch classes"]:
     counts = weights.new_zeros(labels.shape[0], classes)
@@ -69,8 +84,10 @@ def corrected(
 
     A logistic regression with a prior for each input, on the plain logits of its neighbours: with nothing to correct
     the slope is 1 and the offsets are 0; where the plain answers tell nothing the slope falls to 0 and it is a vote.
+    Neighbours of a class that the plain answer has no place for are left aside.
     """
     batch, _, classes = plain_of_items.shape
+    weights = weights * (labels < classes)
     logits = _centred(plain_of_items)
     target = F.one_hot(labels.clamp(0, classes - 1), classes).to(logits.dtype)
     theta = torch.cat([logits.new_ones(batch, 1), logits.new_zeros(batch, classes)], dim=1)

@@ -17,11 +17,11 @@ from recollect.config import Recipe, with_model
 from recollect.data.keys import KeyFunction, fit_pca
 from recollect.errors import SettingError
 from recollect.evaluation.stream import Stream
-from recollect.heads import Heads
 from recollect.history.key_table import KeyTable
 from recollect.history.memory import MemoryHistory
 from recollect.history.visibility import Window
 from recollect.inputs import Lookup
+from recollect.live import Live, TrainedOn
 from recollect.model.build import SlotGroup
 from recollect.model.system import RetrievalSystem
 from recollect.predictor import Predictor
@@ -70,11 +70,14 @@ class Fitted:
     """A trained model over the history of a stream, rows after the cutoff included: they are seen in their time."""
 
     objective: Objective
+    recipe: Recipe
+    groups: tuple[SlotGroup, ...]
     predictor: Predictor
     keys: KeyFunction
     clock: Clock
     lookup: Lookup
     trained: Int[Tensor, " inputs"]
+    trained_on: TrainedOn
 
 
 def sizes_for(rows: int) -> Sizes:
@@ -134,6 +137,7 @@ def fit(
     known = int((lookup.view.items.known_at < stream.cutoff).sum())
     split = int((1 - HELD_OUT) * known)
     trained, held_out = torch.arange(split), torch.arange(split, known)
+    groups = slot_groups(lookup, trained, recipe.model.num_retrieved)
     objective = make_objective(
         recipe,
         stream.specs,
@@ -143,7 +147,7 @@ def fit(
         label_classes=stream.num_classes,
         has_times=True,
         seed=seed,
-        groups=slot_groups(lookup, trained, recipe.model.num_retrieved),
+        groups=groups,
     )
     rows = HistoryRows(lookup, trained, selected=select_beforehand(objective.system, lookup, known))
     settings = replace(recipe.train, patience=sizes.patience)
@@ -156,7 +160,11 @@ def fit(
         bar=bar,
     )
     train(objective, rows, replace(rows, positions=held_out), settings, run, fabric)
-    return Fitted(objective, make_predictor(objective, recipe), keys, clock, lookup, trained)
+    known_at = lookup.view.items.known_at
+    until = _plain(known_at[split])
+    trained_on = TrainedOn(until, split - TrainedOn(until).count(known_at))
+    predictor = make_predictor(objective, recipe)
+    return Fitted(objective, recipe, tuple(groups), predictor, keys, clock, lookup, trained, trained_on)
 
 
 def _plain(value: Any) -> int | float:
@@ -216,11 +224,16 @@ def _entropy(logits: Float[Tensor, " items"]) -> float:
     return float(-(log_p.exp() * log_p).sum())
 
 
-@torch.no_grad()
-def heads_of(fitted: Fitted, batch_size: int = 1024) -> Heads:
-    """The heads of a fitted model, with what it says of every item without context."""
-    lookup, plain = fitted.lookup, []
-    for first in range(0, len(lookup.view.items), batch_size):
-        positions = torch.arange(first, min(first + batch_size, len(lookup.view.items)))
-        plain.append(fitted.predictor.predict(lookup.inputs_at(positions), use_context=False, wary=False).log_probs)
-    return Heads(fitted.predictor, lookup, torch.cat(plain), untrained_from=len(fitted.trained))
+def live(fitted: Fitted) -> Live:
+    """A fitted model over its own history."""
+    view = fitted.lookup.view
+    table = KeyTable(fitted.clock, key_function=fitted.keys.fingerprint)
+    found = Live(
+        fitted.predictor,
+        table,
+        window=fitted.lookup.window,
+        trained_on=fitted.trained_on,
+        num_classes=fitted.objective.num_classes,
+    )
+    found.follow(view.source)
+    return found

@@ -6,12 +6,12 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from recollect.evaluation.replay import Replayed, prior, replay
-from recollect.heads import HEADS, WITHOUT_A_RECORD, Heads
+from recollect.evaluation.replay import Replayed, replay
+from recollect.heads import HEADS, WITHOUT_A_RECORD
 from recollect.history.key_table import KeyTable
 from recollect.history.memory import MemoryHistory
 from recollect.history.visibility import Window
-from recollect.inputs import Lookup
+from recollect.live import Live, TrainedOn, prior
 from recollect.model.build import SlotGroup, build_system
 from recollect.predictor import Predictor
 from recollect.records import Clock, FeatureSpec
@@ -48,9 +48,14 @@ MODEL = model()
 
 def replayed(features: Tensor, labels: Tensor, times: Tensor, known_at: Tensor, untrained_from: int = 5) -> Replayed:
     history = MemoryHistory({"x": features}, features, labels, times, known_at)
-    lookup = Lookup(KeyTable(Clock(0.0, 10.0)).follow(history), window=Window(items=40))
-    plain = MODEL.predict(lookup.inputs_at(torch.arange(len(labels))), use_context=False, wary=False).log_probs
-    return replay(Heads(MODEL, lookup, plain, untrained_from))
+    return replay(over(history, untrained_from))
+
+
+def over(history: MemoryHistory, untrained_from: int) -> Live:
+    trained_on = TrainedOn(-1.0, untrained_from)
+    live = Live(MODEL, KeyTable(Clock(0.0, 10.0)), window=Window(items=40), trained_on=trained_on, num_classes=CLASSES)
+    live.follow(history)
+    return live
 
 
 def rows(count: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -94,28 +99,27 @@ def test_what_became_known_later_changes_no_answer(seed: int, share: float, chan
     one, other = replayed(features, labels, times, known_at), replayed(*changed)
     answered = keep - 5
     assert answered <= 0 or torch.equal(one.log_probs[:answered], other.log_probs[:answered])
-    assert answered <= 0 or torch.equal(one.heads[:answered], other.heads[:answered])
-    assert answered <= 0 or torch.equal(one.weights[:answered], other.weights[:answered])
+    assert answered <= 0 or torch.equal(one.answers.heads[:answered], other.answers.heads[:answered])
+    assert answered <= 0 or torch.equal(one.answers.weights[:answered], other.answers.weights[:answered])
 
 
 def test_answers_are_probabilities_of_all_heads() -> None:
     result = replayed(*rows(60, 3))
-    assert result.heads.shape == (55, len(HEADS), CLASSES)
-    torch.testing.assert_close(result.heads.exp().sum(-1), torch.ones(55, len(HEADS)))
+    assert result.answers.heads.shape == (55, len(HEADS), CLASSES)
+    torch.testing.assert_close(result.answers.heads.exp().sum(-1), torch.ones(55, len(HEADS)))
     torch.testing.assert_close(result.log_probs.exp().sum(-1), torch.ones(55))
-    torch.testing.assert_close(result.weights.sum(1), torch.ones(55))
-    assert torch.equal(result.head("vote"), result.heads[:, HEADS.index("vote")])
+    torch.testing.assert_close(result.answers.weights.sum(1), torch.ones(55))
+    assert torch.equal(result.head("vote"), result.answers.heads[:, HEADS.index("vote")])
 
 
 def test_a_row_is_answered_alike_alone_and_in_company() -> None:
     features, labels, times, known_at = rows(80, 5)
     history = MemoryHistory({"x": features}, features, labels, times, known_at)
-    lookup = Lookup(KeyTable(Clock(0.0, 10.0)).follow(history), window=Window(items=40))
-    plain = MODEL.predict(lookup.inputs_at(torch.arange(80)), use_context=False, wary=False).log_probs
-    heads = Heads(MODEL, lookup, plain, 0)
-    together = heads.answers(lookup.inputs_at(torch.arange(80))).log_probs
+    together = over(history, 0).answer_items(torch.arange(80))
     for row in (0, 31, 32, 79):
-        assert torch.equal(heads.answers(lookup.inputs_at(torch.tensor([row]))).log_probs[0], together[row])
+        alone = over(history, 0).answer_items(torch.tensor([row]))
+        assert torch.equal(alone.heads[0], together.heads[row])
+        assert torch.equal(alone.log_probs[0], together.log_probs[row])
 
 
 def test_before_any_label_is_known_the_wary_head_counts_half() -> None:
@@ -127,7 +131,5 @@ def test_progress_is_told() -> None:
     told: list[tuple[int, int]] = []
     features, labels, times, known_at = rows(30, 0)
     history = MemoryHistory({"x": features}, features, labels, times, known_at)
-    lookup = Lookup(KeyTable(Clock(0.0, 10.0)).follow(history))
-    plain = torch.full((30, CLASSES), 1 / 3).log()
-    replay(Heads(MODEL, lookup, plain, 10), lambda done, total: told.append((done, total)))
+    replay(over(history, 10), lambda done, total: told.append((done, total)))
     assert told == [(20, 20)]

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.model.neighbours import corrected, nearest, vote
+from recollect.model.neighbours import corrected, nearest, vote, with_new_classes
 from recollect.records import Visible
 from recollect.retrieval.keys import SharedKeys
 
@@ -55,6 +55,18 @@ def test_an_empty_history_has_no_neighbours() -> None:
 def test_a_vote_counts_weights() -> None:
     answer = vote(torch.tensor([[0, 1, 1]]), torch.tensor([[2.0, 0.5, 0.5]]), 2).exp()
     assert torch.allclose(answer, torch.tensor([[2.5 / 4, 1.5 / 4]]))
+
+
+def test_a_class_that_only_neighbours_have_gets_its_share_whatever_others_meet() -> None:
+    labels, weights = torch.tensor([[0, 2, 2]]), torch.tensor([[1.0, 1.0, 1.0]])
+    known = vote(labels, weights, 2)
+    assert torch.allclose(known.exp(), torch.tensor([[0.75, 0.25]]))
+    answer = with_new_classes(known, labels, weights, 3)
+    assert torch.allclose(answer.exp(), torch.tensor([[0.375, 0.125, 0.5]]))
+    wider = with_new_classes(known, labels, weights, 5)
+    assert torch.equal(wider[:, :3], answer)
+    assert bool((wider[:, 3:] == -torch.inf).all())
+    assert torch.equal(with_new_classes(known, labels, weights, 2), known)
 
 
 def plain_answers(batch: int, count: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:

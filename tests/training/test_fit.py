@@ -11,7 +11,7 @@ from recollect.errors import SettingError
 from recollect.evaluation.replay import replay
 from recollect.evaluation.stream import Stream
 from recollect.records import FeatureSpec
-from recollect.training.fit import Fitted, Sizes, calibrated_sharpness, fit, heads_of, history_of, sizes_for
+from recollect.training.fit import Fitted, Sizes, calibrated_sharpness, fit, history_of, live, sizes_for
 
 SIZES = Sizes(width=16, num_retrieved=8, steps=60, batch_size=64, patience=6, validate_every=20, validation_size=64)
 
@@ -41,7 +41,7 @@ def trained(rows: Stream, seed: int = 0) -> Fitted:
 def test_after_a_change_history_answers_and_weights_stay() -> None:
     rows = stream()
     fitted = trained(rows)
-    result = replay(heads_of(fitted))
+    result = replay(live(fitted))
     after = result.positions >= 700
     labels = torch.from_numpy(rows.labels)[result.positions]
 
@@ -70,7 +70,7 @@ def test_the_newest_part_of_the_past_is_not_trained_on() -> None:
     rows = stream(rows=300, cutoff=200)
     fitted = fit(rows, recipe_named("default"), sizes=replace(SIZES, steps=2))
     assert len(fitted.trained) == 170
-    assert heads_of(fitted).untrained_from == 170
+    assert live(fitted).untrained_from == 170
 
 
 def test_the_same_seed_gives_the_same_model() -> None:

@@ -1,0 +1,207 @@
+"""A model over a history that grows: answers as of any moment, weighed by how the heads did on what was known by then.
+
+An item that was not trained on is answered once, as of its own time, and its label then tells how each head did. That
+depends on the model and the history alone, so a replay years later and the service of that day give the same bits.
+Replay, estimator, command line and service all answer through here.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from recollect.heads import HEADS, LONG, WITHOUT_A_RECORD, HeadAnswers, Heads
+from recollect.history.key_table import KeyTable, Source
+from recollect.history.visibility import Window
+from recollect.inputs import Lookup
+from recollect.model.hedge import adjusted, item_losses, mixed, shared_after
+from recollect.predictor import Predictor
+from recollect.records import Features
+
+BLOCK = 4096
+"""Weights begin anew at every so many items, from the block before: so that they follow from the last few thousand
+items, and a service need not go through years to start."""
+
+CHUNK = 512
+
+Progress = Callable[[int, int], None]
+"""Told (done, total) now and then."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What was answered, by each head and by all together, with the precedents the network was shown (-1 is none) and
+    the wary head's attention on each."""
+
+    log_probs: Float[Tensor, "batch classes"]
+    heads: Float[Tensor, "batch heads classes"]
+    weights: Float[Tensor, "batch heads"]
+    precedents: Int[Tensor, "batch retrieved"]
+    attention: Float[Tensor, "batch retrieved"]
+
+    def head(self, name: str) -> Float[Tensor, "batch classes"]:
+        return self.heads[:, HEADS.index(name)]
+
+
+@dataclass(frozen=True)
+class TrainedOn:
+    """The items a model was trained on, what it says of which tells nothing of it: all known before a moment, and the
+    first few of those known at that very moment."""
+
+    until: int | float
+    more: int = 0
+
+    def count(self, known_at: Shaped[Tensor, " items"]) -> int:
+        """How many they are of items in order."""
+        moment = torch.tensor([self.until], dtype=known_at.dtype, device=known_at.device)
+        return min(int(torch.searchsorted(known_at, moment)) + self.more, len(known_at))
+
+
+class Live:
+    """One model and the history it follows. One thread at a time."""
+
+    def __init__(
+        self, predictor: Predictor, table: KeyTable, *, window: Window, trained_on: TrainedOn, num_classes: int
+    ) -> None:
+        self.predictor, self.table, self.window = predictor, table, window
+        self.trained_on, self.num_classes = trained_on, num_classes
+        self._weights: dict[int, Float[Tensor, "moments heads"]] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        # By stored row, NaN where not computed yet.
+        self._plain = torch.full((0, self.num_classes), torch.nan)
+        self._losses = torch.full((0, len(HEADS)), torch.nan)
+        self._weights.clear()
+
+    def follow(self, source: Source) -> None:
+        """See what a newer state of the history holds; nothing is computed yet."""
+        old = self.table.view
+        view = self.table.follow(source)
+        if view is old:
+            return
+        if old is not None and old.source.generation != source.generation:
+            self._forget()
+        elif old is not None:
+            same = len(view.items) >= len(old.items) and torch.equal(view.items.row[: len(old.items)], old.items.row)
+            if not same or len(view.gone) != len(old.gone):
+                self._weights.clear()  # positions moved, or items no longer count
+        more = source.num_rows - len(self._plain)
+        self._plain = F.pad(self._plain, (0, 0, 0, more), value=torch.nan)
+        self._losses = F.pad(self._losses, (0, 0, 0, more), value=torch.nan)
+        self.lookup = Lookup(view, window=self.window)
+        self.untrained_from = self.trained_on.count(view.items.known_at)
+
+    @property
+    def heads(self) -> Heads:
+        return Heads(self.predictor, self.lookup, self._plain, self.untrained_from)
+
+    def answer(
+        self,
+        features: Features,
+        keys: Float[Tensor, "batch key_dim"],
+        as_of: Shaped[Tensor, " batch"],
+        excluded: Int[Tensor, "batch excluded"] | None = None,
+    ) -> Answers:
+        """Answers to inputs as of stored moments, less the stored rows that are excluded for each."""
+        inputs = self.lookup.inputs(features, keys, as_of, excluded)
+        self.catch_up(as_of)
+        return self._weighed(self.heads.answers(inputs), as_of)
+
+    def answer_items(self, positions: Int[Tensor, " batch"], on_progress: Progress | None = None) -> Answers:
+        """Items of the history as they would have been answered at their own times, by position; at least one."""
+        as_of = self.lookup.view.at("time", positions)
+        self._make_plain(int(positions.min()) - (LONG.items or 0))
+        answers = HeadAnswers.joined([self._score(part) for part in _chunks(positions, on_progress)])
+        self.catch_up(as_of)
+        return self._weighed(answers, as_of)
+
+    @torch.no_grad()
+    def catch_up(self, as_of: Shaped[Tensor, " batch"], on_progress: Progress | None = None) -> None:
+        """Answer, as of their own times, the items that weights at these moments follow from."""
+        view = self.lookup.view
+        first = self.untrained_from + max(0, self._counted(as_of.min()) - max(2 * BLOCK, LONG.items or 0))
+        late = torch.arange(view.tail_start, view.tail_start + len(view.tail))
+        positions = torch.cat([torch.arange(first, len(view.items)), late])
+        rows = view.at("row", positions)
+        positions = positions[self._losses[rows, 0].isnan() & ~torch.isin(positions, view.gone)]
+        if len(positions):
+            self._make_plain(first - (LONG.items or 0))
+            for part in _chunks(positions, on_progress):
+                self._score(part)
+
+    def _counted(self, moment: Shaped[Tensor, ""]) -> int:
+        """How many items in order, of those not trained on, were known strictly before a moment."""
+        known_at = self.lookup.view.items.known_at
+        return max(0, int(torch.searchsorted(known_at, moment.view(1))) - self.untrained_from)
+
+    @torch.no_grad()
+    def _make_plain(self, first: int) -> None:
+        """What the network says without context of the items from a position on."""
+        view = self.lookup.view
+        positions = torch.arange(max(self.untrained_from, first), len(view.items))
+        positions = torch.cat([positions, torch.arange(view.tail_start, view.tail_start + len(view.tail))])
+        rows = view.at("row", positions)
+        missing = self._plain[rows, 0].isnan() & ~torch.isin(positions, view.gone)
+        for part in positions[missing].split(CHUNK):
+            inputs = self.lookup.inputs_at(part)
+            said = self.predictor.predict(inputs, use_context=False, wary=False).log_probs
+            self._plain[view.at("row", part)] = said[:, : self.num_classes]
+
+    def _score(self, positions: Int[Tensor, " batch"]) -> HeadAnswers:
+        view = self.lookup.view
+        answers = self.heads.answers(self.lookup.inputs_at(positions))
+        self._losses[view.at("row", positions)] = item_losses(answers.log_probs, view.at("label", positions))
+        return answers
+
+    def _weighed(self, answers: HeadAnswers, as_of: Shaped[Tensor, " batch"]) -> Answers:
+        rows = self.lookup.view.at("row", answers.near)
+        # Where nothing is near, something or other stands, with closeness 0.
+        near = torch.nan_to_num(self._losses[rows])
+        weights = adjusted(self._overall(as_of), near, answers.closeness)
+        return Answers(
+            mixed(answers.log_probs, weights), answers.log_probs, weights, answers.precedents, answers.attention
+        )
+
+    def _overall(self, as_of: Shaped[Tensor, " batch"]) -> Float[Tensor, "batch heads"]:
+        """Weights by all items known strictly before: a label known at the very moment doesn't count yet."""
+        view = self.lookup.view
+        counts = (torch.searchsorted(view.items.known_at, as_of) - self.untrained_from).clamp(min=0)
+        weights = torch.empty(len(counts), len(HEADS))
+        for block in counts.div(BLOCK, rounding_mode="floor").unique().tolist():
+            mine = counts.div(BLOCK, rounding_mode="floor") == block
+            start = max(0, block - 1) * BLOCK
+            found = self._extended(block, start, int(counts[mine].max()))
+            weights[mine] = found[counts[mine] - start].float()
+        return weights
+
+    def _extended(self, block: int, start: int, stop: int) -> Float[Tensor, "moments heads"]:
+        """The weights of a block after each of its items up to `stop`, going on from what is there."""
+        known = self._weights.get(block, prior().double().unsqueeze(0))
+        done = start + len(known) - 1
+        if stop > done:
+            view = self.lookup.view
+            positions = torch.arange(self.untrained_from + done, self.untrained_from + stop)
+            losses = torch.nan_to_num(self._losses[view.at("row", positions)])
+            # What is erased tells nothing any more. Items that had it as a precedent keep what the heads said of them.
+            losses[torch.isin(positions, view.gone)] = 0.0
+            known = torch.cat([known, shared_after(known[-1], losses, prior())])
+            self._weights[block] = known
+        return known
+
+
+def _chunks(positions: Int[Tensor, " batch"], on_progress: Progress | None) -> Iterator[Int[Tensor, " part"]]:
+    for done, part in enumerate(positions.split(CHUNK)):
+        yield part
+        if on_progress is not None:
+            on_progress(min((done + 1) * CHUNK, len(positions)), len(positions))
+
+
+def prior() -> Float[Tensor, " heads"]:
+    """Before anything is known, half of all weight is with the head that answers without a record."""
+    weights = torch.full((len(HEADS),), 0.5 / (len(HEADS) - 1))
+    weights[HEADS.index(WITHOUT_A_RECORD)] = 0.5
+    return weights
