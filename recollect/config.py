@@ -3,8 +3,9 @@
 Nothing here computes. Modules take plain arguments; only training and what stands above it reads these records.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from recollect.errors import SettingError
 
@@ -147,6 +148,15 @@ def recipe_named(name: str) -> Recipe:
     if name not in RECIPES:
         raise SettingError(f"there is no recipe {name!r}: choose from {', '.join(RECIPES)}")
     return RECIPES[name]
+
+
+def recipe_from_json(plain: Mapping[str, Any]) -> Recipe:
+    """What `dataclasses.asdict` made of a recipe, after a way through JSON."""
+    model, step = dict(plain["model"]), dict(plain["step"])
+    model["hidden"] = tuple(model["hidden"])
+    step["dropouts"] = Dropouts(**step["dropouts"])
+    step["rehearsal"] = RehearsalMix(**step["rehearsal"])
+    return Recipe(ModelSettings(**model), StepSettings(**step), TrainSettings(**plain["train"]))
 
 
 def with_model(recipe: Recipe, **changes: object) -> Recipe:

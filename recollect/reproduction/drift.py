@@ -22,7 +22,7 @@ from recollect.evaluation.results import draw_over_time, results_table, summaris
 from recollect.evaluation.stream import Stream
 from recollect.reproduction.output import claim, finish, save_figure
 from recollect.reproduction.reviews_paper import Variant, run_paper_recipe
-from recollect.training.fit import HELD_OUT, Fitted, fit, live, sizes_for
+from recollect.training.fit import HELD_OUT, Fitted, fit, sizes_for
 from recollect.training.progress import Display
 
 DAY = 24 * 3600 * 10**9
@@ -106,7 +106,7 @@ def _ours(stream: Stream, seed: int, scale: Scale, runs: Runs, display: Display)
         started = time.perf_counter()
         fitted = fit_default(stream, seed, scale, display, name, retrieve=retrieve)
         display.say(f"{name}, seed {seed}: answering")
-        result = replay(live(fitted))
+        result = replay(fitted.live())
         seconds = time.perf_counter() - started
         runs.add(name, *_parts(stream, fitted, result, result.log_probs, seconds))
         if name == "recollect":

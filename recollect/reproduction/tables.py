@@ -9,10 +9,11 @@ import polars as pl
 
 from recollect.data.embedding import load_embedder
 from recollect.data.embedding_cache import embed_column
-from recollect.data.features import fit_features
+from recollect.data.intake import fit_intake
 from recollect.data.schema import TableSchema
 from recollect.errors import DataError
 from recollect.evaluation.stream import Stream
+from recollect.evaluation.table_stream import make_stream
 
 HALF_HOUR = 30 * 60 * 10**9
 DAY = 48 * HALF_HOUR
@@ -35,7 +36,7 @@ def electricity_stream(label_delay: int = 0) -> Stream:
     start = int(datetime(1996, 5, 7, tzinfo=UTC).timestamp()) * 10**9
     time = start + HALF_HOUR * np.arange(table.height, dtype=np.int64)
     cutoff = int(time[int(TRAINED_SHARE * table.height)])
-    return _stream(table, ELECTRICITY, time, time + label_delay, (time - cutoff) // (90 * DAY), cutoff, None)
+    return _stream(table, ELECTRICITY, time, time + label_delay, (time - cutoff) // (90 * DAY), cutoff, {})
 
 
 def accidents_stream(path: Path, cache: Path, year: int = 2019) -> Stream:
@@ -69,21 +70,10 @@ def _stream(
     known_at: np.ndarray,
     bins: np.ndarray,
     cutoff: int,
-    embeddings: dict[str, np.ndarray] | None,
+    embeddings: dict[str, np.ndarray],
 ) -> Stream:
     past = np.flatnonzero(known_at < cutoff)
-    of_past = {name: rows[past] for name, rows in (embeddings or {}).items()}
-    features = fit_features(table[past], schema, of_past)
-    for_peers = fit_features(table[past], schema, of_past, unbounded=True)
     labels = table["target"].to_numpy().astype(np.int64)
-    return Stream(
-        features(table, embeddings),
-        tuple(features.specs),
-        labels,
-        time,
-        known_at,
-        bins,
-        cutoff,
-        num_classes=int(labels[past].max()) + 1,
-        unbounded=(for_peers(table, embeddings), tuple(for_peers.specs)),
-    )
+    intake = fit_intake(table, past, schema, "wordllama" if embeddings else None, embeddings)
+    classes = int(labels[past].max()) + 1
+    return make_stream(table, intake, embeddings, labels, time, known_at, bins, cutoff, classes)

@@ -24,12 +24,12 @@ from recollect.inputs import Lookup
 from recollect.live import Live, TrainedOn
 from recollect.model.build import SlotGroup
 from recollect.model.system import RetrievalSystem
-from recollect.predictor import Predictor
 from recollect.records import Clock
 from recollect.retrieval.top import top_of_groups
+from recollect.trained import Trained
 from recollect.training.batches import HistoryRows
 from recollect.training.loop import Run, train
-from recollect.training.objective import make_objective, make_predictor
+from recollect.training.objective import make_objective
 from recollect.training.progress import StepBar
 from recollect.training.step import Objective
 
@@ -70,14 +70,15 @@ class Fitted:
     """A trained model over the history of a stream, rows after the cutoff included: they are seen in their time."""
 
     objective: Objective
-    recipe: Recipe
-    groups: tuple[SlotGroup, ...]
-    predictor: Predictor
-    keys: KeyFunction
-    clock: Clock
+    model: Trained
     lookup: Lookup
     trained: Int[Tensor, " inputs"]
-    trained_on: TrainedOn
+
+    def live(self) -> Live:
+        """The model over its own history."""
+        found = self.model.live()
+        found.follow(self.lookup.view.source)
+        return found
 
 
 def sizes_for(rows: int) -> Sizes:
@@ -163,8 +164,18 @@ def fit(
     known_at = lookup.view.items.known_at
     until = _plain(known_at[split])
     trained_on = TrainedOn(until, split - TrainedOn(until).count(known_at))
-    predictor = make_predictor(objective, recipe)
-    return Fitted(objective, recipe, tuple(groups), predictor, keys, clock, lookup, trained, trained_on)
+    model = Trained(
+        objective.system,
+        recipe,
+        tuple(groups),
+        stream.specs,
+        tuple(str(code) for code in range(stream.num_classes)),
+        keys,
+        clock,
+        trained_on,
+        WINDOW,
+    )
+    return Fitted(objective, model, lookup, trained)
 
 
 def _plain(value: Any) -> int | float:
@@ -222,18 +233,3 @@ def calibrated_sharpness(lookup: Lookup, trained: Int[Tensor, " inputs"], sample
 def _entropy(logits: Float[Tensor, " items"]) -> float:
     log_p = logits.log_softmax(0)
     return float(-(log_p.exp() * log_p).sum())
-
-
-def live(fitted: Fitted) -> Live:
-    """A fitted model over its own history."""
-    view = fitted.lookup.view
-    table = KeyTable(fitted.clock, key_function=fitted.keys.fingerprint)
-    found = Live(
-        fitted.predictor,
-        table,
-        window=fitted.lookup.window,
-        trained_on=fitted.trained_on,
-        num_classes=fitted.objective.num_classes,
-    )
-    found.follow(view.source)
-    return found

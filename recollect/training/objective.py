@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 
 from recollect.config import Recipe
-from recollect.model.build import SlotGroup, build_system
+from recollect.model.build import SlotGroup
 from recollect.predictor import Predictor
 from recollect.records import FeatureSpec
+from recollect.trained import make_system
 from recollect.training.step import Objective
 
 
@@ -27,30 +28,21 @@ def make_objective(
 
     With `groups` slots share queries, and each group says how recent it starts.
     """
-    model = recipe.model
-    ages = model.ages and has_times
     # The only global randomness there is: PyTorch initialises layers from it.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        system = build_system(
-            model.architecture,
+        system = make_system(
+            recipe,
             input_specs,
-            item_specs if model.retrieve == "items" else [],
+            item_specs,
             key_dim=key_dim,
             num_classes=num_classes,
             label_classes=label_classes,
-            num_retrieved=model.num_retrieved,
-            width=model.width,
-            hidden=model.hidden,
-            heads=model.heads,
-            latents=model.latents,
-            blocks=model.blocks,
-            ages=ages,
-            recency=model.recency if has_times else None,
-            similarity=model.similarity,
+            has_times=has_times,
             groups=groups,
         )
-    labels_only = model.retrieve == "labels"
+    ages = recipe.model.ages and has_times
+    labels_only = recipe.model.retrieve == "labels"
     return Objective(system, recipe.step, num_classes, retrieve_labels_only=labels_only, ages=ages)
 
 

@@ -19,7 +19,7 @@ def test_electricity_leaves_out_what_never_moved_before_the_cutoff() -> None:
     stream = electricity_stream()
     assert len(stream) == 45_312
     assert len(stream.past) == int(0.3 * 45_312)
-    assert stream.table.shape == (45_312, 3)
+    assert stream.model_table.shape == (45_312, 3)
     before = stream.table[: len(stream.past)]
     assert np.allclose(before.mean(0), 0, atol=1e-3)
     assert bool((stream.table <= before.max(0) + 1e-6).all())

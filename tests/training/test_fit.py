@@ -11,7 +11,7 @@ from recollect.errors import SettingError
 from recollect.evaluation.replay import replay
 from recollect.evaluation.stream import Stream
 from recollect.records import FeatureSpec
-from recollect.training.fit import Fitted, Sizes, calibrated_sharpness, fit, history_of, live, sizes_for
+from recollect.training.fit import Fitted, Sizes, calibrated_sharpness, fit, history_of, sizes_for
 
 SIZES = Sizes(width=16, num_retrieved=8, steps=60, batch_size=64, patience=6, validate_every=20, validation_size=64)
 
@@ -41,7 +41,7 @@ def trained(rows: Stream, seed: int = 0) -> Fitted:
 def test_after_a_change_history_answers_and_weights_stay() -> None:
     rows = stream()
     fitted = trained(rows)
-    result = replay(live(fitted))
+    result = replay(fitted.live())
     after = result.positions >= 700
     labels = torch.from_numpy(rows.labels)[result.positions]
 
@@ -61,7 +61,7 @@ def test_nothing_known_after_the_cutoff_reaches_the_weights(late: float) -> None
     changed = replace(rows, labels=np.where(unknown, 1 - rows.labels, rows.labels), features={"x": features})
     sizes = replace(SIZES, steps=6, validate_every=3)
     one, other = (fit(each, recipe_named("default"), sizes=sizes) for each in (rows, changed))
-    assert one.keys.fingerprint == other.keys.fingerprint
+    assert one.model.keys.fingerprint == other.model.keys.fingerprint
     for name, tensor in one.objective.state_dict().items():
         assert torch.equal(tensor, other.objective.state_dict()[name]), name
 
@@ -70,7 +70,7 @@ def test_the_newest_part_of_the_past_is_not_trained_on() -> None:
     rows = stream(rows=300, cutoff=200)
     fitted = fit(rows, recipe_named("default"), sizes=replace(SIZES, steps=2))
     assert len(fitted.trained) == 170
-    assert live(fitted).untrained_from == 170
+    assert fitted.live().untrained_from == 170
 
 
 def test_the_same_seed_gives_the_same_model() -> None:
@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_model() -> None:
 def test_queries_start_at_the_perplexity_that_was_asked_for() -> None:
     rows = stream(rows=500, cutoff=400)
     fitted = fit(rows, recipe_named("default"), sizes=replace(SIZES, steps=1))
-    lookup = history_of(rows, fitted.keys, fitted.clock)
+    lookup = history_of(rows, fitted.model.keys, fitted.model.clock)
     sharp = calibrated_sharpness(lookup, torch.arange(400))
     keys = lookup.view.items.key
     entropies = []

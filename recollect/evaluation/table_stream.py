@@ -1,0 +1,115 @@
+"""A table of events as the stream that models and peers are compared on, with what it takes to see new rows alike."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from recollect.data.events import Events
+from recollect.data.features import fit_features
+from recollect.data.intake import Embeddings, Intake, embed_texts, fit_intake
+from recollect.data.schema import TableSchema
+from recollect.errors import DataError, SettingError
+from recollect.evaluation.stream import Stream
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A stream with its intake, the names of the classes by code (those of the past first) and the events behind it,
+    in the stream's order."""
+
+    stream: Stream
+    intake: Intake
+    classes: tuple[str, ...]
+    events: Events
+
+
+def prepare(
+    events: Events, schema: TableSchema, *, cutoff: int | float, bins: int, embedder: str | None, cache: Path
+) -> Prepared:
+    """Events in order of time, features fitted on those known before the cutoff, and `bins` equal spans after it."""
+    events = events.take(np.argsort(events.time, kind="stable"))
+    if events.label is None:
+        raise DataError("the rows have no label: say which column it is with --label")
+    if events.time[0] == events.time[-1]:
+        raise DataError(f"all times are {events.time[0]}: there is no before and after; choose another time column")
+    past = np.flatnonzero(events.known_at < cutoff)
+    if not len(past) or not (events.time >= cutoff).any():
+        raise SettingError(
+            f"{len(past)} labels are known before the cutoff and {int((events.time >= cutoff).sum())} rows come after "
+            "it: choose one in between with --cutoff"
+        )
+    classes = class_names(events.label, past)
+    first_code = {name: code for code, name in enumerate(classes)}
+    labels = events.label.replace_strict(first_code, return_dtype=pl.Int64).to_numpy()
+    of_past = int(labels[past].max()) + 1
+    if of_past < 2:
+        raise DataError(
+            f"the label is always {classes[0]!r} before the cutoff: choose a later cutoff, or another label column"
+        )
+    embeddings = embed_texts(events.columns, schema, embedder, cache)
+    intake = fit_intake(events.columns, past, schema, embedder, embeddings)
+    if not intake.features.specs:
+        left_out = "; ".join(f"{name}: {why}" for name, why in intake.features.left_out.items())
+        raise DataError(f"no column is left to learn from ({left_out or 'none was given'}): declare other features")
+    stream = make_stream(
+        events.columns,
+        intake,
+        embeddings,
+        labels,
+        events.time,
+        events.known_at,
+        equal_bins(events.time, cutoff, bins),
+        cutoff,
+        of_past,
+    )
+    return Prepared(stream, intake, classes, events)
+
+
+def class_names(labels: pl.Series, past: NDArray[np.int64]) -> tuple[str, ...]:
+    """Classes of the past in order, numbers by their value; then those first seen later, as they come."""
+    before = labels.gather(past).unique().to_list()
+    try:
+        before = sorted(before, key=float)
+    except ValueError:
+        before = sorted(before)
+    known = set(before)
+    return (*before, *(name for name in labels.unique(maintain_order=True).to_list() if name not in known))
+
+
+def equal_bins(time: NDArray[Any], cutoff: int | float, count: int) -> NDArray[np.int64]:
+    """Numbers of `count` spans of equal length from the cutoff to the end; negative before."""
+    length = (time[-1].item() - cutoff) / count
+    numbers: NDArray[np.int64] = np.floor((time - cutoff) / max(length, 1e-300)).astype(np.int64)
+    return np.minimum(numbers, count - 1)
+
+
+def make_stream(
+    columns: pl.DataFrame,
+    intake: Intake,
+    embeddings: Embeddings,
+    labels: NDArray[np.int64],
+    time: NDArray[Any],
+    known_at: NDArray[Any],
+    bins: NDArray[np.int64],
+    cutoff: int | float,
+    num_classes: int,
+) -> Stream:
+    """Peers get the same columns without bounds: they are refitted, and may learn what only later changes."""
+    past = np.flatnonzero(known_at < cutoff)
+    of_past = {name: rows[past] for name, rows in embeddings.items()}
+    for_peers = fit_features(columns[past], intake.schema, of_past, unbounded=True)
+    return Stream(
+        intake(columns, embeddings),
+        tuple(intake.features.specs),
+        labels,
+        time,
+        known_at,
+        bins,
+        cutoff,
+        num_classes=num_classes,
+        unbounded=(for_peers(columns, embeddings), tuple(for_peers.specs)),
+    )

@@ -1,0 +1,66 @@
+"""A model comes back from its directory as it was, and not at all if anything in it changed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from recollect.config import recipe_named
+from recollect.data.intake import fit_intake
+from recollect.data.schema import TableSchema
+from recollect.errors import CheckpointError, OutputExistsError
+from recollect.trained import KEYS, MODEL, WEIGHTS, Trained
+from recollect.training.fit import Fitted, fit
+from tests.training.test_fit import SIZES, stream
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Fitted:
+    return fit(stream(rows=240, cutoff=200), recipe_named("default"), sizes=replace(SIZES, steps=3))
+
+
+def test_a_loaded_model_answers_with_the_same_bits(fitted: Fitted, tmp_path: Path) -> None:
+    table = pl.DataFrame({"x": [1.0, 2.0, 3.0]})
+    intake = fit_intake(table, np.arange(3), TableSchema(label="y", numeric=("x",)), None, {})
+    model = replace(fitted.model, classes=("no", "yes"), intake=intake)
+    model.save(tmp_path / "model")
+    again = Trained.load(tmp_path / "model")
+    assert again.classes == ("no", "yes")
+    assert again.recipe == model.recipe
+    assert again.intake == intake
+    assert again.fingerprint() == model.fingerprint()
+    live, expected = again.live(), fitted.live()
+    live.follow(fitted.lookup.view.source)
+    assert live.untrained_from == expected.untrained_from
+    rows = torch.arange(180, 240)
+    assert torch.equal(live.answer_items(rows).log_probs, expected.answer_items(rows).log_probs)
+
+
+def test_a_model_is_not_overwritten_unasked(fitted: Fitted, tmp_path: Path) -> None:
+    fitted.model.save(tmp_path / "model")
+    with pytest.raises(OutputExistsError, match="choose another place"):
+        fitted.model.save(tmp_path / "model")
+    fitted.model.save(tmp_path / "model", force=True)
+
+
+@pytest.mark.parametrize("name", [MODEL, WEIGHTS, KEYS])
+def test_a_changed_file_is_not_loaded(fitted: Fitted, tmp_path: Path, name: str) -> None:
+    fitted.model.save(tmp_path / "model")
+    path = tmp_path / "model" / name
+    data = bytearray(path.read_bytes())
+    place = data.find(b'"window": ') + 10 if name == MODEL else len(data) - 1
+    data[place] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(CheckpointError, match="checksums"):
+        Trained.load(tmp_path / "model")
+    path.unlink()
+    with pytest.raises(CheckpointError):
+        Trained.load(tmp_path / "model")
+
+
+def test_what_is_no_model_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="recollect train"):
+        Trained.load(tmp_path)
