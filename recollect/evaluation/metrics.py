@@ -18,6 +18,7 @@ FLOOR = 1e-6
 """The least probability that log-loss believes: no single row costs more than 13.8."""
 
 CONFIDENCE_BINS = 15
+COVERED = 0.9
 
 
 def accuracy(log_probs: LogProbs, labels: Labels) -> float:
@@ -64,6 +65,17 @@ def ece(log_probs: LogProbs, labels: Labels) -> float:
     return float(np.abs(np.bincount(bins, right - confidence, minlength=CONFIDENCE_BINS)).sum() / len(labels))
 
 
+def coverage(log_probs: LogProbs, labels: Labels) -> float:
+    """How often the label is among the most probable classes that together have 90% at least: .9 if well calibrated."""
+    probs = np.exp(_widened(log_probs, labels).astype(np.float64))
+    order = np.argsort(-probs, axis=1, kind="stable")
+    sorted_probs = np.take_along_axis(probs, order, axis=1)
+    # A class belongs to the set if those before it have less than 90%.
+    inside = sorted_probs.cumsum(1) - sorted_probs < COVERED
+    place = (order == labels[:, None]).argmax(1)
+    return float(np.take_along_axis(inside, place[:, None], axis=1).mean())
+
+
 def kappa(log_probs: LogProbs, labels: Labels) -> float:
     """Cohen's kappa: accuracy beyond what answers of the same frequencies, given at random, would have."""
     answers = log_probs.argmax(1)
@@ -85,6 +97,7 @@ MEASURES: dict[str, Measure] = {
     "brier": brier,
     "ece": ece,
     "kappa": kappa,
+    "coverage": coverage,
 }
 
 

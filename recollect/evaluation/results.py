@@ -36,7 +36,15 @@ MEANS = ("accuracy", "balanced_accuracy", "auc", "nll", "ece")
 COLUMNS = (*MEANS, "first_bin", "worst_bin", "in_distribution")
 LESS_IS_BETTER = ("nll", "ece")
 
-OURS = ("recollect", "recollect_items", "recollect_paper", "no_context", "similarity")
+OURS = (
+    "recollect",
+    "recollect_items",
+    "recollect_refit",
+    "recollect_paper",
+    "recollect_paper_items",
+    "no_context",
+    "similarity",
+)
 
 # Okabe and Ito's colours, told apart by colour-blind people; black and the two warmest are ours. Peers of one family
 # share a colour and differ in how the line is broken.
@@ -44,7 +52,9 @@ BLUE, SKY, GREEN, PURPLE, GREY = "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#8
 STYLES: dict[str, tuple[str, str]] = {
     "recollect": ("#D55E00", "-"),
     "recollect_items": ("#E69F00", "-"),
+    "recollect_refit": ("#D55E00", "--"),
     "recollect_paper": ("#E69F00", "--"),
+    "recollect_paper_items": ("#E69F00", ":"),
     "no_context": ("#000000", "-"),
     "similarity": ("#000000", "--"),
     "majority": (GREY, ":"),

@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from recollect.config import Scale
+from recollect.evaluation.output import claim, finish, save_figure
 from recollect.planning.plan import Method, predict
 from recollect.planning.sizes import Sizes, show_bytes
 from recollect.reproduction.memory_step import measure_apart
-from recollect.reproduction.output import claim, finish, save_figure
 
 SYMBOLS = {
     "items": "K, items in the history",

@@ -18,10 +18,10 @@ from torch import Generator
 
 from recollect.config import FETCH_BUDGET, Dropouts, Recipe, Scale, recipe_named, with_model, with_step, with_train
 from recollect.data.synthetic import NeedleTask
+from recollect.evaluation.output import claim, finish, save_figure
 from recollect.records import FeatureSpec
 from recollect.reproduction.fabric import make_fabric
 from recollect.reproduction.needle_figures import draw_entropy, draw_panels
-from recollect.reproduction.output import claim, finish, save_figure
 from recollect.retrieval.gradients import entropy, log_normaliser, retrieve
 from recollect.training.batches import Batch, episode_batch
 from recollect.training.loop import Run, step_generator, train

@@ -17,11 +17,11 @@ from torch import Generator
 
 from recollect.config import Recipe, Scale, recipe_named, with_model, with_train
 from recollect.data.synthetic import RotatingTask
+from recollect.evaluation.output import claim, finish, save_figure
 from recollect.evaluation.results import summary
 from recollect.predictor import Predictor
 from recollect.records import FeatureSpec
 from recollect.reproduction.fabric import make_fabric
-from recollect.reproduction.output import claim, finish, save_figure
 from recollect.training.batches import Batch, episode_batch
 from recollect.training.loop import Run, step_generator, train
 from recollect.training.objective import make_objective, make_predictor

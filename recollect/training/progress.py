@@ -3,6 +3,8 @@
 Several runs can share one display, a line each.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -53,6 +55,20 @@ class Display:
 
     def bar(self, name: str, steps: int) -> StepBar:
         return StepBar(self, name, steps)
+
+    @contextmanager
+    def rows(self, name: str, total: int) -> Iterator[Callable[..., None]]:
+        """A bar for something that counts rows or fits: call what it gives with (done) or (done, total)."""
+        if not self.progress.console.is_terminal:
+            self.say(name)
+        task = self.progress.add_task(name, total=total, nll="", entropy="", age="", speed="")
+
+        def advance(done: int, new_total: int | None = None) -> None:
+            self.progress.update(task, completed=done, total=new_total or total)
+
+        yield advance
+        found = self.progress.tasks[self.progress.task_ids.index(task)]
+        self.progress.update(task, completed=found.total)
 
     def say(self, line: str) -> None:
         """A line of text above the bars, there at once even if the output is a file."""

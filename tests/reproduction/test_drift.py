@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 import torch
 
+from recollect.comparison.runs import held_out_stream
 from recollect.errors import DataError
 from recollect.evaluation.results import COLUMNS
 from recollect.reproduction import drift
@@ -20,9 +21,9 @@ def test_electricity_leaves_out_what_never_moved_before_the_cutoff() -> None:
     assert len(stream) == 45_312
     assert len(stream.past) == int(0.3 * 45_312)
     assert stream.model_table.shape == (45_312, 3)
-    before = stream.table[: len(stream.past)]
+    before = stream.model_table[: len(stream.past)]
     assert np.allclose(before.mean(0), 0, atol=1e-3)
-    assert bool((stream.table <= before.max(0) + 1e-6).all())
+    assert bool((stream.model_table <= before.max(0) + 1e-6).all())
     late = electricity_stream(DAY)
     assert bool((late.known_at - late.time == DAY).all())
     assert len(late.past) == len(stream.past) - DAY // HALF_HOUR
@@ -63,7 +64,7 @@ def test_the_report_has_every_model_and_figure(tmp_path: Path) -> None:
 
 def test_held_out_rows_are_the_newest_of_the_past() -> None:
     whole = electricity_stream()
-    before = drift.held_out_stream(whole)
+    before = held_out_stream(whole)
     assert len(before) == len(whole.past)
     assert len(before.asked) == pytest.approx(0.15 * len(before), abs=2)
     assert before.time[-1] < whole.cutoff

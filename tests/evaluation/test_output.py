@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from recollect.errors import OutputExistsError
-from recollect.reproduction.output import claim, finish, save_figure
+from recollect.evaluation.output import claim, finish, save_figure
 
 
 def test_a_new_directory_is_made_with_its_parents(tmp_path: Path) -> None:

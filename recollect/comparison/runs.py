@@ -1,0 +1,131 @@
+"""Our model and its peers on one stream: each trained before the cutoff, asked everything after it, and timed.
+
+What is done is kept in a folder, run by run, so that an interrupted comparison goes on where it stopped.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recollect.config import Scale, recipe_named, with_model
+from recollect.evaluation.metrics import LogProbs, accuracy
+from recollect.evaluation.peers import peers
+from recollect.evaluation.replay import Replayed, replay
+from recollect.evaluation.stream import Stream
+from recollect.live import Live
+from recollect.training.fit import HELD_OUT, Fitted, fit, sizes_for
+from recollect.training.progress import Display
+
+QUICK_STEPS = 150
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass
+class Runs:
+    """Log-probabilities of the asked rows by model and seed, the accuracy before the cutoff, and how long it took."""
+
+    log_probs: dict[str, list[LogProbs]] = field(default_factory=dict)
+    in_distribution: dict[str, list[float]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, name: str, log_probs: LogProbs, seconds: float, before: float | None = None) -> None:
+        self.log_probs.setdefault(name, []).append(log_probs)
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        if before is not None and not np.isnan(before):
+            self.in_distribution.setdefault(name, []).append(before)
+
+
+class Kept:
+    """Results of single runs as .npz files; those of other settings are left alone."""
+
+    def __init__(self, folder: Path | None, settings: Mapping[str, Any]) -> None:
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:12]
+        self.folder = None if folder is None else folder / digest
+
+    def get(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
+        """What was computed before under this name, or is now."""
+        if self.folder is None:
+            return compute()
+        path = self.folder / f"{name}.npz"
+        if path.exists():
+            with np.load(path) as found:
+                return dict(found)
+        result = compute()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.stem}.tmp.npz")
+        np.savez(beside, **result)  # type: ignore[arg-type]
+        beside.rename(path)
+        return result
+
+
+def fit_default(stream: Stream, seed: int, scale: Scale, display: Display, name: str, **model: object) -> Fitted:
+    """The default recipe, with some of the model's settings changed."""
+    sizes = sizes_for(len(stream.past))
+    if scale == "quick":
+        sizes = replace(sizes, steps=min(QUICK_STEPS, sizes.steps), validate_every=50)
+    recipe = with_model(recipe_named("default"), **model)
+    return fit(stream, recipe, seed=seed, sizes=sizes, bar=display.bar(f"{name} {seed}", sizes.steps))
+
+
+def answer_all(live: Live, stream: Stream, display: Display, name: str) -> Replayed:
+    """Everything that was not trained on, in order of time, with a bar."""
+    with display.rows(f"{name}: answering", len(stream) - live.untrained_from) as advance:
+        return replay(live, lambda done, total: advance(done))
+
+
+def asked_and_before(stream: Stream, result: Replayed, log_probs: Tensor) -> tuple[LogProbs, float]:
+    """Answers to the asked rows in the stream's order, and the accuracy on rows of the past that were held out."""
+    row_of = torch.from_numpy(stream.known_at).argsort(stable=True).numpy()
+    answers = np.full((len(stream), log_probs.shape[1]), np.nan, np.float32)
+    rows = row_of[result.positions.numpy()]
+    answers[rows] = log_probs.numpy()
+    held_out = rows[stream.known_at[rows] < stream.cutoff]
+    before = accuracy(answers[held_out], stream.labels[held_out]) if len(held_out) else float("nan")
+    return answers[stream.asked], before
+
+
+def run_peers(
+    stream: Stream,
+    names: Sequence[str],
+    period: int | float,
+    year: int | float,
+    runs: Runs,
+    display: Display,
+    kept: Kept | None = None,
+) -> None:
+    """Every peer once; for the frozen ones also how they did on the newest part of the past."""
+    before = held_out_stream(stream)
+    kept = kept or Kept(None, {})
+    for name in names:
+
+        def compute(name: str = name) -> Arrays:
+            started = time.perf_counter()
+            with display.rows(name, 1) as advance:
+                (peer,) = peers(
+                    period=period, year=year, names=[name], on_progress=lambda done, total: advance(done, total)
+                )
+                answers = peer.predict(stream)
+                seconds = time.perf_counter() - started
+                frozen = name.endswith("_frozen") and len(before.asked)
+                accuracy_before = accuracy(peer.predict(before), before.labels[before.asked]) if frozen else np.nan
+            return {"log_probs": answers, "seconds": np.array(seconds), "before": np.array(accuracy_before)}
+
+        found = kept.get(name, compute)
+        runs.add(name, found["log_probs"], float(found["seconds"]), float(found["before"]))
+
+
+def held_out_stream(stream: Stream) -> Stream:
+    """The past alone, with its newest part to be asked: how a model does before anything changed."""
+    past = stream.past
+    first = past[int((1 - HELD_OUT) * len(past))]
+    return replace(stream.take(past), cutoff=stream.time[first].item())
