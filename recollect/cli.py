@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from recollect import __version__
+from recollect.cli_compare import compare
 from recollect.cli_history import history
 from recollect.cli_plan import plan
 from recollect.cli_reproduce import (
@@ -61,6 +62,7 @@ reproduce = typer.Typer(
 )
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(history, name="history")
+app.command()(compare)
 app.command()(plan)
 for command in (reviews, electricity, accidents):
     reproduce.command()(command)

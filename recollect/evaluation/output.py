@@ -11,9 +11,13 @@ from recollect.errors import OutputExistsError
 DONE = "DONE"
 
 
-def claim(out: Path, *, force: bool) -> None:
-    """Make the directory ready for a new result; refuse if one is there, unless forced."""
-    if out.exists() and any(out.iterdir()) and not force:
+def claim(out: Path, *, force: bool, resumable: str | None = None) -> None:
+    """Make the directory ready for a new result; refuse if one is there, unless forced.
+
+    What an interrupted run left is no obstacle where a folder called `resumable` says that it can be gone on with.
+    """
+    interrupted = resumable is not None and (out / resumable).exists() and not (out / DONE).exists()
+    if out.exists() and any(out.iterdir()) and not force and not interrupted:
         what = "a result" if (out / DONE).exists() else "files, of an interrupted run perhaps"
         raise OutputExistsError(f"{out} already holds {what}: add --force to replace it, or choose another --out")
     out.mkdir(parents=True, exist_ok=True)

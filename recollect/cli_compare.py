@@ -1,0 +1,93 @@
+"""`recollect compare`, the main job: thin, like the rest of the command line."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recollect.cli_reproduce import CacheOption, EmbedderOption, ForceOption, ScaleOption, ThreadsOption
+
+Columns = Annotated[list[str] | None, typer.Option(help="May be repeated.", show_default="inferred")]
+
+
+def compare(
+    data: Annotated[Path, typer.Argument(help="A table: .jsonl (.gz, .zst), .csv or .parquet.")],
+    time: Annotated[
+        str | None, typer.Option(help="Column of times.", show_default="inferred, or the row order")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Column of labels.", show_default="inferred")] = None,
+    known_at: Annotated[str | None, typer.Option(help="Column that says when a label became known.")] = None,
+    label_delay: Annotated[
+        str, typer.Option(help="How long after its row a label is known: 7d, 12h, 30m, or a plain number.")
+    ] = "0",
+    cutoff: Annotated[
+        str, typer.Option(help="Where training ends: a date, a plain time, or the share of rows before it.")
+    ] = "0.5",
+    id: Annotated[str | None, typer.Option(help="Column of ids.", show_default="inferred, or file:line")] = None,
+    text: Columns = None,
+    numeric: Columns = None,
+    categorical: Columns = None,
+    ignore: Columns = None,
+    bins: Annotated[int, typer.Option(min=1, help="Periods after the cutoff; peers are refitted at each.")] = 10,
+    refit: Annotated[
+        str | None, typer.Option(help="Also train Recollect anew every so often: 90d, or a plain number.")
+    ] = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(help="A peer; may be repeated, and 'all' adds the slow ones.", show_default="the fast ones"),
+    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0")] = None,
+    bad_rows: Annotated[str, typer.Option(help="fail, skip, or file: what a row does that can't be used.")] = "fail",
+    embedder: EmbedderOption = "wordllama",
+    cache: CacheOption = None,
+    scale: ScaleOption = "default",
+    config: Annotated[
+        Path | None, typer.Option(help="Settings from a config.toml that a comparison wrote.", exists=True)
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the report goes.", show_default="runs/compare-NAME")] = None,
+    force: ForceOption = False,
+    threads: ThreadsOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print report.json instead of the table.")] = False,
+) -> None:
+    """Does it help on my data? Recollect and its peers, trained before the cutoff and replayed after it.
+
+    Writes report.html, report.json, predictions.parquet, the model and config.toml. Stopped with Ctrl-C, the same
+    command goes on where it was.
+
+    Example: recollect compare events.csv --time created_at --label fraud --label-delay 7d
+    """
+    from recollect.cli_reproduce import default_cache, use_threads
+    from recollect.comparison import settings as reading
+    from recollect.comparison.compare import compare as run
+
+    given: dict[str, Any] = {
+        "time": time,
+        "label": label,
+        "known_at": known_at,
+        "label_delay": label_delay,
+        "cutoff": cutoff,
+        "id": id,
+        "text": text or [],
+        "numeric": numeric or [],
+        "categorical": categorical or [],
+        "ignore": ignore or [],
+        "bins": bins,
+        "refit": refit,
+        "peers": peer or [],
+        "seeds": seed or [0],
+        "bad_rows": bad_rows,
+        "embedder": embedder,
+        "scale": scale,
+    }
+    use_threads(threads)
+    if config is not None:
+        given = reading.merged(given, config)
+    events, schema, options, name = reading.read(data, given, quiet=as_json)
+    out = out or Path("runs") / f"compare-{name}"
+    report = run(
+        events, schema, options, name=name, out=out, cache=cache or default_cache(), force=force, quiet=as_json
+    )
+    reading.write_config(out / "config.toml", given)
+    if as_json:
+        typer.echo(json.dumps(report))

@@ -1,0 +1,123 @@
+"""From what a person writes on the command line, or in config.toml, to events and options; and back to config.toml."""
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+
+from recollect.comparison.compare import Options
+from recollect.data.events import Events
+from recollect.data.inference import infer_schema
+from recollect.data.reading import first_rows, read_all
+from recollect.data.schema import TableSchema, schema_table
+from recollect.data.tables.times import read_times
+from recollect.errors import DataError, SettingError
+from recollect.evaluation.peers import DEFAULT, SLOW
+
+UNITS = {"s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9, "w": 7 * 86_400 * 10**9}
+
+
+def read(data: Path, given: Mapping[str, Any], *, quiet: bool) -> tuple[Events, TableSchema, Options, str]:
+    """The events of a table with what was inferred of it, shown unless `quiet`, and the options in its unit of time."""
+    if not data.exists():
+        raise DataError(f"there is no file {data}: give the path of a table")
+    rows = first_rows(data)
+    columns = {role: given[role] for role in ("time", "known_at", "label", "id")}
+    features = {role: given[role] for role in ("text", "numeric", "categorical", "ignore")}
+    schema = infer_schema(rows, **columns, **features)
+    if schema.label is None:
+        raise DataError(f"no column of {data.name} looks like a label: name it with --label")
+    if not quiet:
+        Console().print(schema_table(schema, rows))
+    events, reading = read_all(data, schema, bad_rows=given["bad_rows"])
+    if not quiet:
+        Console().print(f"{data.name}: {reading.summary}")
+    _check_ids(events)
+    names = tuple(given["peers"]) or DEFAULT
+    if "all" in names:
+        names = DEFAULT + SLOW
+    share, cutoff = cutoff_from(given["cutoff"], schema.plain_times)
+    return (
+        events,
+        schema,
+        Options(
+            cutoff=cutoff,
+            share=share,
+            label_delay=span_from(given["label_delay"], schema.plain_times, "--label-delay"),
+            bins=given["bins"],
+            refit=None if given["refit"] is None else span_from(given["refit"], schema.plain_times, "--refit"),
+            seeds=tuple(given["seeds"]),
+            peers=names,
+            embedder=given["embedder"],
+            scale=given["scale"],
+        ),
+        data.name.split(".")[0],
+    )
+
+
+def _check_ids(events: Events) -> None:
+    counts = events.id.value_counts()
+    twice = counts.filter(pl.col("count") > 1)
+    if twice.height:
+        name = counts.columns[0]
+        raise DataError(
+            f"the id {twice[name][0]!r} comes {twice['count'][0]} times: ids must differ; name another column with --id"
+        )
+
+
+def span_from(text: str, plain: bool, option: str) -> int | float:
+    """7d, 12h, 30m, 90s or 2w as nanoseconds; a number where times are plain numbers."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw]?)\s*", text)
+    if found is None:
+        raise SettingError(f"{option} {text!r} can't be read: write a span such as 7d, 12h or 30m, or a plain number")
+    number, unit = float(found[1]), found[2]
+    if number == 0:
+        return 0
+    if plain:
+        if unit:
+            raise SettingError(f"{option} {text!r} has a unit, but the times are plain numbers: give a plain number")
+        return number
+    if not unit:
+        raise SettingError(f"{option} {text!r} has no unit: write a span such as 7d, 12h or 30m")
+    return round(number * UNITS[unit])
+
+
+def cutoff_from(text: str, plain: bool) -> tuple[float, int | float | None]:
+    """A share of the rows and None, or a moment."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = None
+    if number is not None and 0 < number < 1:
+        return number, None
+    if plain:
+        if number is None:
+            raise SettingError(f"--cutoff {text!r} is no number, but the times are: give one, or a share such as 0.5")
+        return 0.5, number
+    moment = read_times(pl.Series([text]), "datetime")[0]
+    if moment is None:
+        raise SettingError(f"--cutoff {text!r} can't be read: give a date such as 2019-01-01, or a share such as 0.5")
+    return 0.5, int(moment)
+
+
+def merged(given: Mapping[str, Any], config: Path) -> dict[str, Any]:
+    """Settings of a file; what it doesn't hold is as given."""
+    try:
+        written = tomllib.loads(config.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise SettingError(f"{config} can't be read ({error}): give a config.toml that a comparison wrote") from error
+    unknown = sorted(set(written) - set(given))
+    if unknown:
+        raise SettingError(f"{config} sets {', '.join(unknown)}: settings are {', '.join(given)}")
+    return {**given, **written}
+
+
+def write_config(path: Path, given: Mapping[str, Any]) -> None:
+    """As TOML, to be given back with --config; JSON's texts, numbers and lists are TOML's too."""
+    lines = [f"{name} = {json.dumps(value)}\n" for name, value in given.items() if value is not None]
+    path.write_text("# recollect compare DATA --config this-file\n" + "".join(lines))
