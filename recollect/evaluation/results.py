@@ -35,6 +35,9 @@ Runs = Mapping[str, Sequence[LogProbs]]
 MEANS = ("accuracy", "balanced_accuracy", "auc", "nll", "ece")
 COLUMNS = (*MEANS, "first_bin", "worst_bin", "in_distribution")
 LESS_IS_BETTER = ("nll", "ece")
+SHORT = {"accuracy": "acc", "balanced_accuracy": "bal", "first_bin": "first", "worst_bin": "worst"}
+SHORT |= {"in_distribution": "before"}
+"""How columns are headed where 80 characters have to do."""
 
 OURS = (
     "recollect",
@@ -110,7 +113,7 @@ def results_table(models: Mapping[str, Mapping[str, Any]], title: str | None = N
     table.add_column("model", no_wrap=True)
     best = {}
     for column in COLUMNS:
-        table.add_column(column.replace("_", " "), justify="right")
+        table.add_column(SHORT.get(column, column), justify="right", no_wrap=True)
         means = [model[column]["mean"] for model in models.values() if model[column] is not None]
         best[column] = (min if column in LESS_IS_BETTER else max)(means, default=None)
     for name, model in models.items():

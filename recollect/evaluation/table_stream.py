@@ -44,7 +44,7 @@ def prepare(
         )
     classes = class_names(events.label, past)
     first_code = {name: code for code, name in enumerate(classes)}
-    labels = events.label.replace_strict(first_code, return_dtype=pl.Int64).to_numpy()
+    labels = events.label.replace_strict(first_code, return_dtype=pl.Int64).to_numpy().copy()
     of_past = int(labels[past].max()) + 1
     if of_past < 2:
         raise DataError(
