@@ -1,0 +1,150 @@
+"""`recollect compare` end to end on a small table whose rule turns: report, answers, model, going on after a stop."""
+
+import json
+import random
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import recollect.comparison.compare as module
+from recollect.cli import app
+from recollect.trained import Trained
+
+
+def write_table(path: Path, rows: int = 500, new_class: bool = True) -> None:
+    """Two numbers and a colour; after the middle the label's meaning turns, and near the end a third class comes."""
+    chance = random.Random(0)
+    table: dict[str, list[Any]] = {name: [] for name in ("when", "a", "b", "colour", "label")}
+    for row in range(rows):
+        a = chance.gauss(0, 1)
+        turned = row > 0.6 * rows
+        label = "yes" if (a > 0) != turned else "no"
+        if new_class and row > 0.8 * rows and a > 1:
+            label = "maybe"
+        table["when"].append((datetime(2020, 1, 1) + timedelta(hours=6 * row)).isoformat())
+        table["a"].append(a if chance.random() > 0.1 else None)
+        table["b"].append(chance.gauss(0, 1))
+        table["colour"].append(chance.choice(["red", "green", "blue"]))
+        table["label"].append(label)
+    pl.DataFrame(table).write_csv(path)
+
+
+def invoke(*arguments: Any) -> Any:
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
+    folder = tmp_path_factory.mktemp("compare")
+    write_table(folder / "events.csv")
+    result = invoke(
+        folder / "events.csv", "--label", "label", "--label-delay", "1d", "--scale", "quick", "--bins", 4,
+        "--refit", "40d", "--out", folder / "out", "--peer", "majority", "--peer", "logreg_frozen",
+        "--peer", "logreg_refit_period", "--peer", "recent_neighbours",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    return folder, json.loads((folder / "out" / "report.json").read_text()), result.output
+
+
+def test_the_report_has_every_part(done: tuple[Path, dict[str, Any], str]) -> None:
+    folder, report, output = done
+    names = {"recollect", "recollect_refit", "no_context", "majority", "logreg_frozen", "logreg_refit_period"}
+    assert set(report["models"]) == names | {"recent_neighbours"}
+    assert report["models"]["recollect"]["accuracy"]["mean"] > report["models"]["no_context"]["accuracy"]["mean"]
+    assert report["verdict"]["headline"] in " ".join(output.split())
+    assert len(report["over_time"]["starts"]) == 4
+    assert report["precedents"]["examples"]
+    assert report["label_delay"] == "labels are known 1 days later (median)"
+    assert any("'maybe' first comes after the cutoff" in note for note in report["notes"])
+    assert any("of a is missing" in note for note in report["notes"])
+    assert (folder / "out" / "report.html").stat().st_size > 1000
+
+
+def test_every_answer_is_kept_with_its_precedents(done: tuple[Path, dict[str, Any], str]) -> None:
+    folder, report, _ = done
+    answers = pl.read_parquet(folder / "out" / "predictions.parquet")
+    assert answers.height == report["rows"]["asked"]
+    assert answers["time"].is_sorted()
+    probabilities = answers.select(pl.sum_horizontal(pl.col("^probability_.*$"))).to_series()
+    assert (probabilities - 1).abs().max() < 1e-4
+    assert set(answers["predicted"].unique()) == {"yes", "no", "maybe"}
+    assert answers["precedents"].list.len().min() > 0
+    assert answers["weights"].list.sum().max() <= 1.0001
+    known = set(
+        pl.read_csv(folder / "events.csv").with_row_index()["index"].map_elements(lambda i: f"events.csv:{i + 2}")
+    )
+    assert set(answers["precedents"].explode()) <= known
+
+
+def test_the_model_is_saved_with_its_intake(done: tuple[Path, dict[str, Any], str]) -> None:
+    model = Trained.load(done[0] / "out" / "model-0")
+    assert model.classes == ("no", "yes")
+    assert model.intake is not None
+    assert model.intake.schema.categorical == ("colour",)
+
+
+def test_the_settings_can_be_given_back(done: tuple[Path, dict[str, Any], str]) -> None:
+    folder, report, _ = done
+    result = invoke(
+        folder / "events.csv", "--config", folder / "out" / "config.toml", "--out", folder / "out", "--force", "--json"
+    )
+    again = json.loads(result.stdout.strip().splitlines()[-1])
+    assert again["models"] == report["models"]  # nothing is computed twice: every run was kept
+
+
+def test_a_stopped_comparison_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_table(tmp_path / "events.csv", rows=300)
+    arguments = [
+        tmp_path / "events.csv",
+        "--label",
+        "label",
+        "--scale",
+        "quick",
+        "--bins",
+        2,
+        "--out",
+        tmp_path / "out",
+    ]
+    arguments += ["--peer", "majority", "--peer", "logreg_frozen"]
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "run_peers", stop)
+        invoke(*arguments)
+    assert list((tmp_path / "out" / "parts").glob("*/recollect-0.npz"))
+    monkeypatch.setattr(module, "_ours", stop)  # what is there is not computed again
+    assert invoke(*arguments).exit_code == 0
+    assert (tmp_path / "out" / "DONE").exists()
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "options", "message"),
+    [
+        ("when,x,label", [f"2020-01-{day:02d},{day},a" for day in range(1, 29)], [], "always 'a' before the cutoff"),
+        ("when,x,label", [f"2020-01-01,{day},{day % 2}" for day in range(1, 29)], [], "all times are"),
+        ("when,x,label", [f"day {day},{day},{day % 2}" for day in range(1, 29)], ["--time", "when"], "time"),
+        ("when,x,label", [], [], ""),
+        (
+            "when,x,label",
+            [f"2020-01-{day:02d},{'inf' if day == 9 else day},{day % 2}" for day in range(1, 29)],
+            [],
+            "inf",
+        ),
+    ],
+)
+def test_bad_input_is_refused_with_one_line(
+    tmp_path: Path, header: str, rows: list[str], options: list[str], message: str
+) -> None:
+    (tmp_path / "bad.csv").write_text("\n".join([header, *rows]) + "\n")
+    result = CliRunner().invoke(
+        app, ["compare", str(tmp_path / "bad.csv"), "--label", "label", *options, "--out", str(tmp_path / "out")]
+    )
+    assert result.exception is not None
+    assert message in str(result.exception)
+    assert "\n" not in str(result.exception)
