@@ -1,0 +1,95 @@
+"""Which embedder and which keys serve the reviews best? Measured on rows from before the cutoff only.
+
+    python experiments/keys.py --reviews FILE [--rows 7500] [--cutoff 2012] [--embedder wordllama --embedder minilm]
+
+A sample of the reviews of 2009 to 2014 is embedded (cached), those before the cutoff are kept, and the newest fifth of
+these is answered from the others: by logistic regression on the whole embedding, and by a vote of the 32 nearest under
+each kind of key. Prints one JSON object as its last line.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.data.embedding import load_embedder
+from recollect.data.embedding_cache import embed_column
+from recollect.data.keys import first_columns, fit_pca
+from recollect.data.reviews import read_reviews, start_of
+from recollect.evaluation.metrics import accuracy, balanced_accuracy
+from recollect.evaluation.refitted_peers import fit_logistic_regression
+from recollect.model.neighbours import nearest, vote
+from recollect.records import Features, FeatureSpec, Visible
+from recollect.retrieval.keys import SharedKeys
+
+KEY_DIM = 64
+NEIGHBOURS = 32
+
+
+def key_kinds(features: Features, old: int, width: int) -> dict[str, Callable[[], Tensor]]:
+    """Keys of all rows by kind; what is fitted, is fitted on the older ones."""
+    specs = [FeatureSpec("text", "embedded", width)]
+    before = {"text": features["text"][:old]}
+
+    def by_pca(**how: bool) -> Tensor:
+        keys: Tensor = fit_pca(before, specs, KEY_DIM, fewer=True, **how)(features)
+        return keys
+
+    def unit(keys: Tensor) -> Tensor:
+        return keys / keys.norm(dim=1, keepdim=True).clamp(min=1e-12)
+
+    return {
+        "first 64 columns, unit length": lambda: unit(first_columns("text", width, KEY_DIM)(features)),
+        "pca": by_pca,
+        "pca, on a sphere": lambda: by_pca(sphere=True),
+        "pca, whitened, on a sphere": lambda: by_pca(whiten=True, sphere=True),
+        "all columns, unit length": lambda: unit(features["text"].float()),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reviews", type=Path, required=True)
+    parser.add_argument("--rows", type=int, default=7500)
+    parser.add_argument("--cutoff", type=int, default=2012)
+    parser.add_argument("--embedder", action="append")
+    arguments = parser.parse_args()
+    cache = Path(os.environ.get("RECOLLECT_CACHE") or Path.home() / ".cache" / "recollect")
+    reviews, _ = read_reviews(arguments.reviews)
+    rows = np.flatnonzero((reviews.time >= start_of(2009)) & (reviews.time < start_of(2015)))
+    rows = np.sort(np.random.default_rng(0).permutation(rows)[: arguments.rows])
+    rows = rows[reviews.time[rows] < start_of(arguments.cutoff)]
+    labels = (reviews.rating[rows] > 3).astype(np.int64)
+    old = int(0.8 * len(rows))
+    texts = reviews.text.gather(rows).to_list()
+    found: dict[str, dict[str, list[float]]] = {}
+    for name in arguments.embedder or ["wordllama", "minilm"]:
+        embedder = load_embedder(name, max_tokens=128) if name != "wordllama" else load_embedder(name)
+        raw = embed_column(texts, embedder, cache).astype(np.float32)
+        table = (raw - raw[:old].mean(0)) / raw[:old].std()
+        model = fit_logistic_regression(table[:old], labels[:old])
+        said = np.log(np.clip(model.predict_proba(table[old:]), 1e-9, 1))
+        scores = {"logistic regression": _scores(said, labels[old:])}
+        features = {"text": torch.from_numpy(raw)}
+        for kind, make in key_kinds(features, old, raw.shape[1]).items():
+            keys = make()
+            size = len(keys) - old
+            visible = Visible(torch.zeros(size, dtype=torch.long), torch.full((size,), old))
+            positions, weights = nearest(keys[old:], SharedKeys(keys), visible, NEIGHBOURS)
+            scores[kind] = _scores(vote(torch.from_numpy(labels)[positions], weights, 2).numpy(), labels[old:])
+        found[name] = scores
+        print(name, *(f"\n  {kind}: accuracy {a:.3f}, balanced {b:.3f}" for kind, (a, b) in scores.items()))
+    print(json.dumps({"rows": len(rows), "asked": len(rows) - old, "scores": found}))
+
+
+def _scores(log_probs: np.ndarray, labels: np.ndarray) -> list[float]:
+    return [round(measure(log_probs, labels), 4) for measure in (accuracy, balanced_accuracy)]
+
+
+if __name__ == "__main__":
+    main()
