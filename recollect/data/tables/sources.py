@@ -139,7 +139,7 @@ class ParquetTable(_Rows):
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except pl.exceptions.PolarsError as error:
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise DataError(f"{self.path} can't be read as Parquet ({error}): copy it again") from error
 
 
