@@ -181,6 +181,8 @@ def _names(values: pl.Series) -> pl.Series:
     if values.dtype.is_float():
         values = values.fill_nan(None)
     texts = _texts(values)
+    if values.dtype.is_integer():
+        return texts  # has no point to look for
     if texts.str.ends_with(".0").any():
         return texts.str.replace(r"^(-?\d+)\.0+$", "$1")
     return texts

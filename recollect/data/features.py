@@ -30,6 +30,7 @@ RARE = 5
 """A category of fewer rows than this shares a place with categories never seen: so that place is learned too."""
 
 MOST_CATEGORIES = 1000
+LARGEST = 1e100  # the square of anything larger might be infinite
 MISSING = "\x00missing"
 """What no cell can hold; a missing cell is a category like the others."""
 
@@ -109,14 +110,22 @@ class FeatureMap:
         return [torch.tensor(column.mean, dtype=torch.float32) for column in self.embedded]
 
     def _numbers(self, table: pl.DataFrame) -> Tensor:
-        columns = []
+        width = len(self.numeric) + sum(column.flagged for column in self.numeric)
+        numbers = np.empty((table.height, width), np.float32)
+        place = 0
         for column in self.numeric:
-            raw = _floats(table, column.name)
-            scaled = (np.clip(raw, column.low, column.high) - column.mean) / column.deviation
-            columns.append(np.nan_to_num(scaled, nan=0.0))
+            found = _floats(table, column.name)
+            missing = np.isnan(found)
+            values = np.clip(found, column.low, column.high)
+            values -= column.mean
+            values /= column.deviation
+            values[missing] = 0.0
+            numbers[:, place] = values
+            place += 1
             if column.flagged:
-                columns.append(np.isnan(raw).astype(np.float64))
-        return torch.from_numpy(np.stack(columns, axis=1).astype(np.float32))
+                numbers[:, place] = missing
+                place += 1
+        return torch.from_numpy(numbers)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -179,7 +188,7 @@ def fit_features(
 
 def _fit_number(table: pl.DataFrame, name: str, left_out: dict[str, str], unbounded: bool) -> NumericColumn | None:
     values = _floats(table, name)
-    there = values[~np.isnan(values)]
+    there = np.clip(values[~np.isnan(values)], -LARGEST, LARGEST)
     missing = len(there) < len(values)
     low, high = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
     if not len(there) or (low == high and not missing and not unbounded):
@@ -216,9 +225,9 @@ def _fit_embedding(values: NDArray[np.float32], name: str, left_out: dict[str, s
 
 
 def _floats(table: pl.DataFrame, name: str) -> NDArray[np.float64]:
-    """A column as floats, with NaN where a value is missing; none so large that its square is infinite."""
+    """A column as floats, with NaN where a value is missing; not to be written to."""
     values: NDArray[np.float64] = _column(table, name).cast(pl.Float64).fill_null(float("nan")).to_numpy()
-    return np.clip(values, -1e100, 1e100)
+    return values
 
 
 def _texts(table: pl.DataFrame, name: str) -> pl.Series:
@@ -227,10 +236,8 @@ def _texts(table: pl.DataFrame, name: str) -> pl.Series:
 
 def _codes(table: pl.DataFrame, column: CategoricalColumn) -> Tensor:
     # What has no place gets the first code beyond all, which is that of the shared place if there is one.
-    texts = _texts(table, column.name)
-    order = list(range(len(column.categories)))
-    codes = texts.replace_strict(column.categories, order, default=len(order), return_dtype=pl.Int64)
-    return torch.from_numpy(codes.to_numpy().copy())
+    codes = _texts(table, column.name).cast(pl.Enum(column.categories), strict=False).to_physical()
+    return torch.from_numpy(codes.cast(pl.Int64).fill_null(len(column.categories)).to_numpy(writable=True))
 
 
 def _array(table: pl.DataFrame, embeddings: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:

@@ -17,6 +17,7 @@ import polars as pl
 from recollect.data.events import Events, make_events
 from recollect.data.inference import infer_schema
 from recollect.data.schema import TableSchema
+from recollect.data.tables.ahead import ahead
 from recollect.data.tables.raw import BadRow, Table
 from recollect.data.tables.sources import open_table
 from recollect.errors import BadRowError, DataError, OutputExistsError, SettingError
@@ -61,8 +62,9 @@ class Reading:
     def __iter__(self) -> Iterator[Events]:
         self.summary = Summary()
         file: IO[str] | None = None
+        chunks = ahead(self.table.chunks(self.schema.hopes(), self.chunk_rows))
         try:
-            for chunk in self.table.chunks(self.schema.hopes(), self.chunk_rows):
+            for chunk in chunks:
                 events, bad = make_events(chunk, self.schema, self.table)
                 if bad and self.bad_rows == "fail":
                     raise _failure(bad, len(events) + len(bad))
@@ -77,6 +79,7 @@ class Reading:
                     self.summary.events += len(part)
                     yield part
         finally:
+            chunks.close()
             if file is not None:
                 file.close()
 

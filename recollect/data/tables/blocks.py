@@ -4,18 +4,20 @@ Knows newlines and quotes; what is between them is not its business.
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from recollect.data.tables.ahead import ahead
 from recollect.errors import DataError
 
-BLOCK_BYTES = 16 * 2**20
+BLOCK_BYTES = 8 * 2**20
 FIRST_BYTES = 2**20
 LONGEST_ROW = 64 * 2**20  # a row of CSV that is longer has a quote that was never closed
+CACHED_BYTES = 2**18  # comparing more of them at once is slower than the memory they lie in
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 TYPES: dict[str, pl.DataType] = {"text": pl.String(), "number": pl.Float64(), "list": pl.List(pl.Float64)}
 """What polars is asked for where something is hoped for."""
@@ -34,12 +36,9 @@ def open_bytes(path: Path) -> Any:
 
 def read_blocks(path: Path, block_bytes: int) -> Iterator[bytes]:
     """The bytes of a file; the next ones are unpacked while these are worked on."""
-    with open_bytes(path) as file, ThreadPoolExecutor(1) as ahead:
+    with open_bytes(path) as file:
         try:
-            coming = ahead.submit(file.read, block_bytes)
-            while block := coming.result():
-                coming = ahead.submit(file.read, block_bytes)
-                yield block
+            yield from ahead(iter(lambda: file.read(block_bytes), b""))
         except OSError as error:
             raise DataError(f"{path} can't be unpacked to its end ({error}): copy it again") from error
 
@@ -60,6 +59,13 @@ def whole_rows(path: Path, block_bytes: int, end_of: EndOf) -> Iterator[bytes]:
         yield rest if rest.endswith(b"\n") else rest + b"\n"
 
 
+def count_byte(block: bytes, byte: bytes, start: int = 0, stop: int | None = None) -> int:
+    """How often a byte occurs; several times as fast as bytes.count where it occurs often."""
+    found = np.frombuffer(block, np.uint8)[start:stop]
+    pieces = range(0, len(found), CACHED_BYTES)
+    return sum(int(np.count_nonzero(found[piece : piece + CACHED_BYTES] == ord(byte))) for piece in pieces)
+
+
 def end_of_lines(before: bytes, block: bytes) -> int:
     return block.rfind(b"\n") + 1
 
@@ -67,10 +73,10 @@ def end_of_lines(before: bytes, block: bytes) -> int:
 def end_of_records(before: bytes, block: bytes) -> int:
     """After the last newline outside of quotes: with an even number of quotes before it."""
     end = block.rfind(b"\n") + 1
-    quotes = before.count(b'"') + block.count(b'"', 0, end)
+    quotes = count_byte(before, b'"') + count_byte(block, b'"', 0, end)
     while quotes % 2 and end:
         inside = max(block.rfind(b'"', 0, end), 0)
         earlier = block.rfind(b"\n", 0, inside) + 1
-        quotes -= block.count(b'"', earlier, end)
+        quotes -= count_byte(block, b'"', earlier, end)
         end = earlier
     return end_of_lines(before, block) if not end and len(before) + len(block) > LONGEST_ROW else end

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recollect.data.tables import blocks
-from recollect.data.tables.blocks import end_of_records, whole_rows
+from recollect.data.tables.blocks import count_byte, end_of_records, whole_rows
 from recollect.data.tables.raw import BadRow, Columns, RawChunk, check_columns
 from recollect.errors import DataError
 
@@ -60,7 +60,7 @@ class Csv:
     def first_rows(self, count: int) -> pl.DataFrame:
         for block in whole_rows(self.path, blocks.FIRST_BYTES, end_of_records):
             names, separator, size = self.header(block)
-            frame = self._taken_apart(block[size:], block.count(b"\n", size), names, {}, separator, 0, 1).frame
+            frame = self._taken_apart(block[size:], count_byte(block, b"\n", size), names, {}, separator, 0, 1).frame
             if frame.height:
                 return _with_types(frame.head(count))
             break
@@ -76,7 +76,7 @@ class Csv:
                 check_columns(self.name, columns, names)
                 line += block.count(b"\n", 0, size)
                 block = block[size:]
-            lines = block.count(b"\n")
+            lines = count_byte(block, b"\n")
             chunk = self._taken_apart(block, lines, names, columns, separator, row, line)
             yield chunk
             row += len(chunk.rows) + len(chunk.broken)
@@ -125,9 +125,7 @@ def _read_csv(block: bytes, names: list[str], columns: Columns, separator: str) 
     numbers = {name: blocks.TYPES["number"] for name, hope in columns.items() if hope == "number"}
     for schema in (texts | numbers, texts):
         try:
-            return pl.read_csv(
-                io.BytesIO(block), has_header=False, schema=schema, separator=separator, raise_if_empty=False
-            )
+            return pl.read_csv(block, has_header=False, schema=schema, separator=separator, raise_if_empty=False)
         except pl.exceptions.PolarsError:
             continue
     return None
@@ -146,14 +144,14 @@ def _line_numbers(frame: pl.DataFrame, block: bytes, lines: int, separator: str,
             return None
     if frame.height and frame[:, -1].null_count():
         within = texts.select(pl.all().str.count_matches(separator, literal=True).sum()).sum_horizontal().sum()
-        if block.count(separator.encode()) != frame.height * (frame.width - 1) + within:
+        if count_byte(block, separator.encode()) != frame.height * (frame.width - 1) + within:
             return None
         if frame.width == 1:
             return None  # a lone value that is missing is written as an empty line
-    taken = np.zeros(frame.height, np.int64)
+    numbers = np.arange(line, line + frame.height)
     if inside is not None:
-        taken[1:] = inside.fill_null(0).to_numpy()[:-1].cumsum()
-    return np.arange(line, line + frame.height) + taken
+        numbers[1:] += inside.fill_null(0).cast(pl.Int64).to_numpy()[:-1].cumsum()
+    return numbers
 
 
 def _records(lines: list[str], separator: str) -> Iterator[tuple[int, list[str], str | None]]:

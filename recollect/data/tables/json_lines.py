@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from recollect.data.tables import blocks
-from recollect.data.tables.blocks import end_of_lines, whole_rows
+from recollect.data.tables.blocks import count_byte, end_of_lines, whole_rows
 from recollect.data.tables.raw import BadRow, Columns, RawChunk
 from recollect.errors import DataError
 
@@ -51,7 +51,7 @@ class JsonLines:
     def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
         row, line = 0, 1
         for block in whole_rows(self.path, blocks.BLOCK_BYTES, end_of_lines):
-            lines = block.count(b"\n")
+            lines = count_byte(block, b"\n")
             chunk = self._taken_apart(block, lines, columns, row, line)
             yield chunk
             row += len(chunk.rows) + len(chunk.broken)
@@ -87,7 +87,7 @@ def _read_json(block: bytes, columns: Columns) -> pl.DataFrame | None:
     typed = {name: blocks.TYPES[hope] for name, hope in columns.items()}
     for schema in (typed, dict.fromkeys(columns, pl.String())):
         try:
-            return pl.read_ndjson(io.BytesIO(block), schema=schema)
+            return pl.read_ndjson(block, schema=schema)
         except pl.exceptions.PolarsError:
             continue
     return None

@@ -4,14 +4,15 @@ Frames and Parquet files keep the types of their columns. pandas is never import
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 import pyarrow as pa
-import pyarrow.parquet
 
 from recollect.data.tables.csv_files import Csv
 from recollect.data.tables.json_lines import JsonLines
@@ -118,21 +119,27 @@ class ParquetTable(_Rows):
         return self.path.name
 
     def first_rows(self, count: int) -> pl.DataFrame:
-        return next((chunk.frame for chunk in self._read(None, count)), pl.DataFrame())
+        with self._errors():
+            return self._scan().head(count).collect()
 
     def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
-        return self._read(columns, chunk_rows)
+        with self._errors():
+            scan = self._scan()
+            check_columns(self.name, columns, scan.collect_schema().names())
+            height = scan.select(pl.len()).collect().item()
+            scan = scan.select(cs.by_name(*columns))  # a name is not a pattern
+            for row in range(0, height, chunk_rows):
+                # Only the pages that hold these rows are unpacked, however long their row group is.
+                yield _chunk(scan.slice(row, chunk_rows).collect(), row)
 
-    def _read(self, columns: Columns | None, chunk_rows: int) -> Iterator[RawChunk]:
+    def _scan(self) -> pl.LazyFrame:
+        return pl.scan_parquet(self.path, glob=False, hive_partitioning=False)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
         try:
-            file = pyarrow.parquet.ParquetFile(self.path)
-            if columns is not None:
-                check_columns(self.name, columns, file.schema_arrow.names)
-            row = 0
-            for batch in file.iter_batches(chunk_rows, columns=None if columns is None else list(columns)):
-                yield _chunk(_of_arrow(pa.Table.from_batches([batch])), row)
-                row += batch.num_rows
-        except pa.ArrowException as error:
+            yield
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise DataError(f"{self.path} can't be read as Parquet ({error}): copy it again") from error
 
 

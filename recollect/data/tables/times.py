@@ -7,6 +7,7 @@ import re
 from typing import Literal, get_args
 
 import polars as pl
+import pyarrow as pa
 
 from recollect.errors import DataError
 
@@ -26,6 +27,9 @@ _CLOCKS = [
     for clock in ("%H:%M:%S", "%H:%M:%S%.f", "%H:%M")
     for between in ("T", " ")
 ]
+DATE_AND_CLOCK = 16  # characters from the year to the minute
+ZONED_CLOCK = 20  # from the year to the second, and a Z; fewer with a zone may be an hour without minutes
+SURE = (-9_214_473_600 * 10**9, 9_214_560_000 * 10**9)  # inside of YEARS in any zone
 FORMATS = ("%Y-%m-%d", *_CLOCKS, "%Y%m%d", "%Y%m%dT%H%M%S", "%Y%m%dT%H%M%S%#z")
 
 
@@ -122,6 +126,9 @@ def _numbers(values: pl.Series, *, whole: bool = False) -> pl.Series:
 
 def _texts(values: pl.Series) -> pl.Series:
     """ISO 8601; in one pass if all are written alike, which the first tells."""
+    whole = _all_at_once(values)
+    if whole is not None:
+        return whole
     result = _quickly(values)
     if result.null_count() == values.null_count():
         return result
@@ -135,6 +142,23 @@ def _texts(values: pl.Series) -> pl.Series:
         result = result.scatter(unread, parsed)
         unread = unread.filter(parsed.is_null())
     return result
+
+
+def _all_at_once(values: pl.Series) -> pl.Series | None:
+    """By Arrow, five times as fast again, if all are there or null, all with a zone or all without, and none is odd.
+
+    Arrow takes less than is taken here, but for clocks of hours alone, which the shortest text gives away.
+    """
+    shortest = values.str.len_bytes().min()
+    zoned = str(values.drop_nulls().first())[10:].strip("0123456789T :.") != ""
+    if not isinstance(shortest, int) or shortest < (ZONED_CLOCK if zoned else DATE_AND_CLOCK):
+        return None
+    try:
+        moments = values.to_arrow().cast(pa.timestamp("ns", "UTC" if zoned else None)).cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    result = pl.Series(values.name, moments)
+    return result if result.is_between(*SURE).all() else None
 
 
 def _quickly(values: pl.Series) -> pl.Series:

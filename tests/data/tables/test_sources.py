@@ -72,3 +72,20 @@ def test_columns_of_one_name(tmp_path: Path) -> None:
     for source in (tmp_path / "t.csv", frame):
         with pytest.raises(DataError, match="two columns"):
             labels(source)
+
+
+def test_the_name_of_a_file_is_not_a_pattern(tmp_path: Path) -> None:
+    path = tmp_path / "day=1" / "part[1]*.parquet"
+    path.parent.mkdir()
+    pl.DataFrame({"y": ["a", "b"]}).write_parquet(path)
+    assert labels(path) == ["a", "b"]
+
+
+def test_row_groups_and_chunks_need_not_agree(tmp_path: Path) -> None:
+    names = [str(number) for number in range(23)]
+    pl.DataFrame({"y": names}).write_parquet(tmp_path / "t.parquet", row_group_size=5)
+    for chunk_rows in (1, 4, 5, 7, 100):
+        chunks = list(read_events(tmp_path / "t.parquet", SCHEMA, chunk_rows=chunk_rows))
+        assert max(map(len, chunks)) <= chunk_rows
+        assert [label for chunk in chunks if chunk.label is not None for label in chunk.label] == names
+        assert [row for chunk in chunks for row in chunk.rows.tolist()] == list(range(23))

@@ -71,6 +71,22 @@ def test_texts_as_python_writes_them(moments: list[datetime.datetime]) -> None:
     assert read_times(spaced, "datetime").to_list() == [nanoseconds(moment) for moment in moments]
 
 
+pieces = st.tuples(
+    st.sampled_from(["2024-05-01", "20240501", "2024-02-30", "2261-12-31", "2262-01-01", "1677-12-31", "1678-01-01"]),
+    st.sampled_from(["T", " ", "t", ""]),
+    st.sampled_from(["12", "12:30", "1230", "12:30:45", "123045", "23:59:60", "24:00:00", "00:30:00", ""]),
+    st.sampled_from(["", ".5", ".123456789", ".1234567891", ","]),
+    st.sampled_from(["", "Z", "z", "+02:00", "-0530", "+02", "+25:00", " UTC"]),
+).map("".join)
+
+
+@given(pieces)
+def test_whatever_the_quick_way_reads_the_slow_one_reads_alike(text: str) -> None:
+    alone = read_times(pl.Series([text]), "datetime").to_list()
+    # Nonsense beside it forbids the quick way.
+    assert read_times(pl.Series(["nonsense", text]), "datetime").to_list() == [None, *alone]
+
+
 def test_the_hour_that_comes_twice_is_told_apart() -> None:
     summer_ends = datetime.datetime(2024, 10, 27, 2, 30, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin"))
     both = [summer_ends, summer_ends.replace(fold=1)]

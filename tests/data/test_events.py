@@ -1,0 +1,54 @@
+"""Each column becomes what its role asks for; a row keeps the first reason it can't be used for."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from recollect.data.events import make_events, read_lists
+from recollect.data.schema import TableSchema
+from recollect.data.tables.sources import PolarsTable
+from recollect.errors import DataError
+
+
+def made(schema: TableSchema, **columns: Any) -> tuple[Any, list[Any]]:
+    table = PolarsTable(pl.DataFrame(columns))
+    (chunk,) = table.chunks(schema.hopes(), 100)
+    return make_events(chunk, schema, table)
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ([5, 4, None], ["5", "4", None]),
+        ([5.0, 4.5, float("nan")], ["5", "4.5", None]),
+        (["5.0", "v2.0", ""], ["5", "v2.0", None]),
+        ([True, False, None], ["true", "false", None]),
+        (pl.Series(["a", "5.0", None], dtype=pl.Categorical), ["a", "5", None]),
+    ],
+    ids=["whole", "fractions", "texts", "truth", "categorical"],
+)
+def test_names_are_the_same_however_they_are_stored(values: Any, names: list[str | None]) -> None:
+    events, bad = made(TableSchema(categorical=("c",)), c=values)
+    assert events.columns["c"].to_list() == names
+    assert not bad
+
+
+def test_the_first_reason_counts_and_the_others_stay() -> None:
+    schema = TableSchema(time="at", time_unit="number", label="y", numeric=("x",))
+    events, bad = made(schema, at=[1.0, None, 3.0], y=["a", None, "c"], x=[1.0, float("inf"), None])
+    assert [(each.row, each.kind, each.place) for each in bad] == [(1, "no time", "table:row 1")]
+    assert events.time.tolist() == [1.0, 3.0]
+    assert events.columns["x"].to_list() == [1.0, None]
+    assert events.rows.tolist() == [0, 2]
+
+
+def test_a_column_of_a_type_without_a_place_is_an_error() -> None:
+    with pytest.raises(DataError, match="which can't be text: convert it"):
+        made(TableSchema(text=("t",)), t=[{"a": 1}])
+
+
+def test_lists_from_texts_and_lists() -> None:
+    expected = [[0.5, 1.0], None, [None]]
+    assert read_lists(pl.Series(["[0.5, 1]", "no list", "[x]"])).to_list() == expected
+    assert read_lists(pl.Series([[0.5, 1.0], None, [None]])).to_list() == expected
