@@ -7,6 +7,7 @@ Knows columns; nothing of time (the caller hands in rows from before the cutoff)
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -25,11 +26,15 @@ from recollect.records import Features, FeatureSpec
 NUMBERS = "numbers"
 """All numeric columns are one feature of this name, with a column of its own for each that may be missing."""
 
+TAKEN = ("", NUMBERS, "id", "time", "known_at", "label", "key", "commit", "until")
+"""What no other feature may be called: a history has such columns of its own."""
+
 FORMAT = 1
 RARE = 5
 """A category of fewer rows than this shares a place with categories never seen: so that place is learned too."""
 
 MOST_CATEGORIES = 1000
+UNBOUNDED = 1e30  # as a float32 still finite
 LARGEST = 1e100  # the square of anything larger might be infinite
 MISSING = "\x00missing"
 """What no cell can hold; a missing cell is a category like the others."""
@@ -84,8 +89,18 @@ class FeatureMap:
         """What a model must know of these features."""
         width = len(self.numeric) + sum(column.flagged for column in self.numeric)
         specs = [FeatureSpec(NUMBERS, "numeric", width, bands=self.bands)] if width else []
-        specs += [FeatureSpec(column.name, "categorical", column.width) for column in self.categorical]
-        return specs + [FeatureSpec(column.name, "embedded", len(column.mean)) for column in self.embedded]
+        names = self._feature_names
+        specs += [FeatureSpec(names[column.name], "categorical", column.width) for column in self.categorical]
+        return specs + [FeatureSpec(names[column.name], "embedded", len(column.mean)) for column in self.embedded]
+
+    @cached_property
+    def _feature_names(self) -> dict[str, str]:
+        """What features are called by the columns they are of: so that files can be, too."""
+        names: dict[str, str] = {}
+        for number, column in enumerate([*self.categorical, *self.embedded]):
+            name = re.sub(r"[^A-Za-z0-9_-]", "_", column.name)[:80]
+            names[column.name] = f"{name}.{number}" if name in names.values() or name in TAKEN else name
+        return names
 
     def __call__(self, table: pl.DataFrame, embeddings: Mapping[str, NDArray[Any]] | None = None) -> Features:
         """Features of every row. `embeddings` holds the arrays of text columns; lists of numbers are in the table."""
@@ -94,7 +109,7 @@ class FeatureMap:
         if self.numeric:
             features[NUMBERS] = self._numbers(table)
         for categorical in self.categorical:
-            features[categorical.name] = _codes(table, categorical)
+            features[self._feature_names[categorical.name]] = _codes(table, categorical)
         for embedded, mean in zip(self.embedded, self._means, strict=True):
             values = _array(table, embeddings, embedded.name)
             if values.shape[1] != len(mean):
@@ -102,7 +117,7 @@ class FeatureMap:
                     f"the embedding {embedded.name} came {values.shape[1]} wide, {len(mean)} were fitted: "
                     "use the embedder that the features were fitted with"
                 )
-            features[embedded.name] = (torch.from_numpy(values) - mean) / embedded.deviation
+            features[self._feature_names[embedded.name]] = (torch.from_numpy(values) - mean) / embedded.deviation
         return features
 
     @cached_property
@@ -199,7 +214,7 @@ def _fit_number(table: pl.DataFrame, name: str, left_out: dict[str, str], unboun
     if deviation <= 1e-12 * max(abs(low), abs(high)):
         deviation = 1.0
     if unbounded:
-        low, high = -np.inf, np.inf
+        low, high = -UNBOUNDED, UNBOUNDED
     return NumericColumn(name, float(there.mean()), deviation, low, high, missing)
 
 

@@ -78,6 +78,14 @@ def test_a_column_that_never_changed_is_kept_from_the_network() -> None:
     assert torch.equal(same[NUMBERS], other[NUMBERS])
 
 
+def test_features_have_names_that_files_can_have() -> None:
+    table = pl.DataFrame({name: ["x", "y"] * 20 for name in ("day of week", "day/of/week", "label", "numbers", "été")})
+    schema = TableSchema(label="y", categorical=tuple(table.columns))
+    names = [spec.name for spec in fit_features(table, schema).specs]
+    assert names == ["day_of_week", "day_of_week.1", "label.2", "numbers.3", "_t_"]
+    assert list(fit_features(table, schema)(table)) == names
+
+
 def test_unbounded_features_let_through_what_only_later_changes() -> None:
     table = past().with_columns(pl.lit(7.0).alias("b"))
     features = fit_features(table, TableSchema(label="label", numeric=("a", "b")), unbounded=True)
