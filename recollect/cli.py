@@ -14,6 +14,7 @@ import typer
 from recollect import __version__
 from recollect.cli_compare import compare
 from recollect.cli_history import history
+from recollect.cli_model import explain, ingest, predict, replay, train
 from recollect.cli_plan import plan
 from recollect.cli_reproduce import (
     ForceOption,
@@ -63,6 +64,8 @@ reproduce = typer.Typer(
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(history, name="history")
 app.command()(compare)
+for on_a_model in (train, ingest, predict, explain, replay):
+    app.command()(on_a_model)
 app.command()(plan)
 for command in (reviews, electricity, accidents):
     reproduce.command()(command)

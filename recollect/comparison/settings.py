@@ -23,7 +23,28 @@ UNITS = {"s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9, "w
 
 
 def read(data: Path, given: Mapping[str, Any], *, quiet: bool) -> tuple[Events, TableSchema, Options, str]:
-    """The events of a table with what was inferred of it, shown unless `quiet`, and the options in its unit of time."""
+    """The events of a table, and the options in its unit of time."""
+    events, schema = read_table(data, given, quiet=quiet)
+    names = tuple(given["peers"]) or DEFAULT
+    if "all" in names:
+        names = DEFAULT + SLOW
+    share, cutoff = cutoff_from(given["cutoff"], schema.plain_times)
+    options = Options(
+        cutoff=cutoff,
+        share=share,
+        label_delay=span_from(given["label_delay"], schema.plain_times, "--label-delay"),
+        bins=given["bins"],
+        refit=None if given["refit"] is None else span_from(given["refit"], schema.plain_times, "--refit"),
+        seeds=tuple(given["seeds"]),
+        peers=names,
+        embedder=given["embedder"],
+        scale=given["scale"],
+    )
+    return events, schema, options, data.name.split(".")[0]
+
+
+def read_table(data: Path, given: Mapping[str, Any], *, quiet: bool) -> tuple[Events, TableSchema]:
+    """The labelled events of a table with what was inferred of it, shown unless `quiet`."""
     if not data.exists():
         raise DataError(f"there is no file {data}: give the path of a table")
     rows = first_rows(data)
@@ -38,26 +59,7 @@ def read(data: Path, given: Mapping[str, Any], *, quiet: bool) -> tuple[Events, 
     if not quiet:
         Console().print(f"{data.name}: {reading.summary}")
     _check_ids(events)
-    names = tuple(given["peers"]) or DEFAULT
-    if "all" in names:
-        names = DEFAULT + SLOW
-    share, cutoff = cutoff_from(given["cutoff"], schema.plain_times)
-    return (
-        events,
-        schema,
-        Options(
-            cutoff=cutoff,
-            share=share,
-            label_delay=span_from(given["label_delay"], schema.plain_times, "--label-delay"),
-            bins=given["bins"],
-            refit=None if given["refit"] is None else span_from(given["refit"], schema.plain_times, "--refit"),
-            seeds=tuple(given["seeds"]),
-            peers=names,
-            embedder=given["embedder"],
-            scale=given["scale"],
-        ),
-        data.name.split(".")[0],
-    )
+    return events, schema
 
 
 def _check_ids(events: Events) -> None:
@@ -95,14 +97,20 @@ def cutoff_from(text: str, plain: bool) -> tuple[float, int | float | None]:
         number = None
     if number is not None and 0 < number < 1:
         return number, None
+    return 0.5, moment_from(text, plain)
+
+
+def moment_from(text: str, plain: bool) -> int | float:
+    """A date or time as nanoseconds; a number where times are plain numbers."""
     if plain:
-        if number is None:
-            raise SettingError(f"--cutoff {text!r} is no number, but the times are: give one, or a share such as 0.5")
-        return 0.5, number
+        try:
+            return float(text)
+        except ValueError:
+            raise SettingError(f"{text!r} is no number, but the times are: give one") from None
     moment = read_times(pl.Series([text]), "datetime")[0]
     if moment is None:
-        raise SettingError(f"--cutoff {text!r} can't be read: give a date such as 2019-01-01, or a share such as 0.5")
-    return 0.5, int(moment)
+        raise SettingError(f"{text!r} can't be read as a moment: give a date such as 2019-01-01")
+    return int(moment)
 
 
 def merged(given: Mapping[str, Any], config: Path) -> dict[str, Any]:

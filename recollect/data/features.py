@@ -26,7 +26,7 @@ from recollect.records import Features, FeatureSpec
 NUMBERS = "numbers"
 """All numeric columns are one feature of this name, with a column of its own for each that may be missing."""
 
-TAKEN = ("", NUMBERS, "id", "time", "known_at", "label", "key", "commit", "until")
+TAKEN = ("", NUMBERS, "id", "time", "known_at", "label", "key", "commit", "until", "row")
 """What no other feature may be called: a history has such columns of its own."""
 
 FORMAT = 1
@@ -97,9 +97,11 @@ class FeatureMap:
     def _feature_names(self) -> dict[str, str]:
         """What features are called by the columns they are of: so that files can be, too."""
         names: dict[str, str] = {}
-        for number, column in enumerate([*self.categorical, *self.embedded]):
+        columns: list[CategoricalColumn | EmbeddedColumn] = [*self.categorical, *self.embedded]
+        for number, column in enumerate(columns):
             name = re.sub(r"[^A-Za-z0-9_-]", "_", column.name)[:80]
-            names[column.name] = f"{name}.{number}" if name in names.values() or name in TAKEN else name
+            folded = {other.casefold() for other in names.values()}.union(TAKEN)
+            names[column.name] = f"{name}.{number}" if name.casefold() in folded else name
         return names
 
     def __call__(self, table: pl.DataFrame, embeddings: Mapping[str, NDArray[Any]] | None = None) -> Features:

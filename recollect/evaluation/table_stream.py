@@ -28,16 +28,22 @@ class Prepared:
 
 
 def prepare(
-    events: Events, schema: TableSchema, *, cutoff: int | float, bins: int, embedder: str | None, cache: Path
+    events: Events, schema: TableSchema, *, cutoff: int | float | None, bins: int, embedder: str | None, cache: Path
 ) -> Prepared:
-    """Events in order of time, features fitted on those known before the cutoff, and `bins` equal spans after it."""
+    """Events in order of time, features fitted on those known before the cutoff, and `bins` equal spans after it.
+
+    Without a cutoff all of them are the past.
+    """
     events = events.take(np.argsort(events.time, kind="stable"))
     if events.label is None:
         raise DataError("the rows have no label: say which column it is with --label")
     if events.time[0] == events.time[-1]:
         raise DataError(f"all times are {events.time[0]}: there is no before and after; choose another time column")
+    to_be_asked = cutoff is not None
+    if cutoff is None:
+        cutoff = events.known_at.max().item() + 1
     past = np.flatnonzero(events.known_at < cutoff)
-    if not len(past) or not (events.time >= cutoff).any():
+    if not len(past) or (to_be_asked and not (events.time >= cutoff).any()):
         raise SettingError(
             f"{len(past)} labels are known before the cutoff and {int((events.time >= cutoff).sum())} rows come after "
             "it: choose one in between with --cutoff"
@@ -62,7 +68,7 @@ def prepare(
         labels,
         events.time,
         events.known_at,
-        equal_bins(events.time, cutoff, bins),
+        equal_bins(events.time, cutoff, bins) if to_be_asked else np.full(len(events), -1),
         cutoff,
         of_past,
     )

@@ -1,0 +1,233 @@
+"""`recollect train`, `ingest`, `predict`, `explain` and `replay`: a model and its history, from rows of tables."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from recollect.cli_reproduce import CacheOption, EmbedderOption, ThreadsOption
+
+if TYPE_CHECKING:
+    from recollect.data.events import Events
+    from recollect.deployed import Deployed
+
+DataArgument = Annotated[Path, typer.Argument(help="A table: .jsonl (.gz, .zst), .csv or .parquet.")]
+ModelOption = Annotated[Path, typer.Option(help="The model's directory.")]
+HistoryOption = Annotated[str, typer.Option(help="The history: a directory or a URL.")]
+BadRowsOption = Annotated[
+    Literal["fail", "skip", "file"], typer.Option(help="What a row does that can't be used: stop, be counted, be kept.")
+]
+Columns = Annotated[list[str] | None, typer.Option(help="May be repeated.", show_default="inferred")]
+AsOfOption = Annotated[
+    str | None, typer.Option(help="Answer as of this moment.", show_default="each row's own time, or now")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+
+
+def train(
+    data: DataArgument,
+    model: ModelOption,
+    history: Annotated[str | None, typer.Option(help="Also make a history of all rows here.")] = None,
+    time: Annotated[str | None, typer.Option(help="Column of times.", show_default="inferred, or row order")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of labels.", show_default="inferred")] = None,
+    known_at: Annotated[str | None, typer.Option(help="Column that says when a label became known.")] = None,
+    id: Annotated[str | None, typer.Option(help="Column of ids.", show_default="inferred, or file:line")] = None,
+    text: Columns = None,
+    numeric: Columns = None,
+    categorical: Columns = None,
+    ignore: Columns = None,
+    cutoff: Annotated[
+        str | None, typer.Option(help="Train on what was known before this.", show_default="on everything")
+    ] = None,
+    retrieve: Annotated[
+        Literal["items", "labels"], typer.Option(help="What of a precedent the classifier is shown.")
+    ] = "items",
+    seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of training.", show_default="by the data")] = None,
+    bad_rows: BadRowsOption = "fail",
+    embedder: EmbedderOption = "wordllama",
+    cache: CacheOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a model that is there.")] = False,
+    threads: ThreadsOption = None,
+) -> None:
+    """Train on the labelled rows of a table, and make a history of them.
+
+    Example: recollect train events.csv --label fraud --model ./model --history ./history
+    """
+    from recollect.cli_reproduce import default_cache, use_threads
+    from recollect.comparison.settings import cutoff_from, read_table
+    from recollect.deployed import append_events, create_history
+    from recollect.errors import OutputExistsError
+    from recollect.training.progress import Display
+    from recollect.training.table import train_table
+
+    if model.exists() and any(model.iterdir()) and not force:
+        raise OutputExistsError(f"{model} is not empty: choose another place for the model, or add --force")
+    use_threads(threads)
+    roles = {"time": time, "known_at": known_at, "label": label, "id": id}
+    features = {"text": text or [], "numeric": numeric or [], "categorical": categorical or [], "ignore": ignore or []}
+    events, schema = read_table(data, {**roles, **features, "bad_rows": bad_rows}, quiet=False)
+    moment = None if cutoff is None else cutoff_from(cutoff, schema.plain_times)[1]
+    with Display() as display:
+        trained = train_table(
+            events,
+            schema,
+            cutoff=moment,
+            retrieve=retrieve,
+            embedder=embedder,
+            cache=cache or default_cache(),
+            seed=seed,
+            steps=steps,
+            display=display,
+        )
+    trained.save(model, force=force)
+    typer.echo(f"model: {model}")
+    if history is not None:
+        with create_history(history, trained) as writer:
+            added = append_events(writer, trained, events).added
+        typer.echo(f"history: {history}, {added} items")
+
+
+def ingest(data: DataArgument, model: ModelOption, history: HistoryOption, bad_rows: BadRowsOption = "fail") -> None:
+    """Append the labelled rows of a table to a history, durably; rows whose id is there already are skipped.
+
+    Example: recollect ingest new.jsonl --model ./model --history ./history
+    """
+    from recollect.data.reading import read_events
+    from recollect.deployed import append_events, intake_of
+    from recollect.history.writer import HistoryWriter
+    from recollect.trained import Trained
+
+    trained = Trained.load(model)
+    reading = read_events(data, intake_of(trained).schema, bad_rows=bad_rows)
+    added = skipped = 0
+    with HistoryWriter.open(history) as writer:
+        for events in reading:
+            done = append_events(writer, trained, events, on_duplicate="skip")
+            added, skipped = added + done.added, skipped + done.skipped
+    typer.echo(f"{data.name}: {reading.summary}; {added} items added, {skipped} were there already")
+
+
+def predict(
+    data: DataArgument,
+    model: ModelOption,
+    history: HistoryOption,
+    as_of: AsOfOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A .parquet, .csv or .jsonl to write.", show_default="the screen")
+    ] = None,
+    bad_rows: BadRowsOption = "fail",
+    threads: ThreadsOption = None,
+) -> None:
+    """The class and the probabilities of every row of a table.
+
+    Example: recollect predict today.csv --model ./model --history ./history --out answers.parquet
+    """
+    import polars as pl
+
+    from recollect.cli_reproduce import use_threads
+
+    use_threads(threads)
+    deployed, events, moments = _open(data, model, history, as_of, bad_rows)
+    answers = deployed.answer(events.columns, moments)
+    probabilities = answers.log_probs.exp().numpy()
+    table = pl.DataFrame(
+        {
+            "id": events.id,
+            "predicted": [deployed.classes[code] for code in probabilities.argmax(1).tolist()],
+            **{f"probability_{deployed.classes[code]}": column for code, column in enumerate(probabilities.T)},
+        }
+    )
+    if out is None:
+        typer.echo(table.write_ndjson())
+    elif out.suffix == ".parquet":
+        table.write_parquet(out)
+    elif out.suffix == ".jsonl":
+        table.write_ndjson(out)
+    else:
+        table.write_csv(out)
+
+
+def explain(
+    data: DataArgument,
+    model: ModelOption,
+    history: HistoryOption,
+    as_of: AsOfOption = None,
+    row: Annotated[
+        list[int] | None, typer.Option(help="A row, from 0; may be repeated.", show_default="the first 5")
+    ] = None,
+    most: Annotated[int, typer.Option(min=1, help="Precedents to show of each.")] = 5,
+    as_json: JsonOption = False,
+) -> None:
+    """Answers with the precedents they rest on: which items, how old, with what weight.
+
+    Example: recollect explain today.csv --model ./model --history ./history --row 0
+    """
+    from dataclasses import asdict
+
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    deployed, events, moments = _open(data, model, history, as_of, "fail")
+    chosen = np.array([each for each in (row or range(5)) if each < len(events)], dtype=np.int64)
+    predictions = deployed.predict(events.columns[chosen], moments[chosen], most=most)
+    for place, prediction in zip(chosen.tolist(), predictions, strict=True):
+        if as_json:
+            typer.echo(json.dumps({"row": place, "id": events.id[place], **asdict(prediction)}, default=str))
+            continue
+        likely = ", ".join(f"{name} {value:.2f}" for name, value in prediction.probabilities.items())
+        table = Table("precedent", "label", "age", "weight", "similarity", title=f"{events.id[place]}: {likely}")
+        for found in prediction.precedents:
+            cells = (found.age, found.weight, found.similarity)
+            table.add_row(str(found.id), found.label, *(f"{value:.3f}" for value in cells))
+        Console().print(table)
+
+
+def replay(
+    model: ModelOption,
+    history: HistoryOption,
+    out: Annotated[Path | None, typer.Option(help="Write every answer to this .parquet.")] = None,
+    bins: Annotated[int, typer.Option(min=1, help="Periods to judge by.")] = 10,
+    as_json: JsonOption = False,
+    threads: ThreadsOption = None,
+) -> None:
+    """Answer again everything in a history that the model was not trained on, each item as of its own time.
+
+    Example: recollect replay --model ./model --history ./history --out answers.parquet
+    """
+    from recollect.cli_reproduce import use_threads
+    from recollect.comparison.replaying import replay_history
+
+    use_threads(threads)
+    report = replay_history(model, history, bins=bins, out=out, quiet=as_json)
+    if as_json:
+        typer.echo(json.dumps(report))
+
+
+def _open(
+    data: Path, model: Path, history: str, as_of: str | None, bad_rows: Literal["fail", "skip", "file"]
+) -> "tuple[Deployed, Events, Any]":
+    """A table's rows as inputs: as of the moment given, or each as of its own time where it has one, or now."""
+    import numpy as np
+
+    from recollect.comparison.settings import moment_from
+    from recollect.data.reading import first_rows, read_all
+    from recollect.deployed import Deployed, rows_schema
+
+    deployed = Deployed.open(model, history)
+    schema = rows_schema(deployed.intake.schema, first_rows(data).columns)
+    events, _ = read_all(data, schema, bad_rows=bad_rows)
+    events = events.take(np.argsort(events.rows, kind="stable"))
+    if as_of is not None:
+        moment = moment_from(as_of, deployed.intake.schema.plain_times)
+    elif schema.time is not None:
+        return deployed, events, events.time
+    else:
+        moment = deployed.now()
+    return (
+        deployed,
+        events,
+        np.full(len(events), moment, dtype=np.float64 if deployed.intake.schema.plain_times else np.int64),
+    )

@@ -1,0 +1,225 @@
+"""A trained model with a history on disk: raw rows in, answers with precedents out, and labelled rows into the history.
+
+The command line and the service share it. Rows go through the very features, embedder and keys of training.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recollect.data.events import Events
+from recollect.data.intake import Intake
+from recollect.data.schema import TableSchema
+from recollect.errors import SettingError
+from recollect.history.disk.schema import Column, Key, Schema
+from recollect.history.reader import History
+from recollect.history.snapshot import Snapshot
+from recollect.history.writer import Appended, HistoryWriter, OnDuplicate
+from recollect.live import Answers, Live
+from recollect.records import Features
+from recollect.trained import Trained
+
+ROW = "row"
+"""The payload: the raw columns of an item as JSON, for explanations."""
+
+
+@dataclass(frozen=True)
+class Precedent:
+    """An item that an answer rests on: how old it was then, with what label, and how much the classifier attended to
+    it. `similarity` is the cosine of its key and the input's."""
+
+    id: str | int
+    label: str
+    age: float
+    weight: float
+    similarity: float
+    row: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One answer."""
+
+    label: str
+    probabilities: dict[str, float]
+    precedents: list[Precedent]
+
+
+def rows_schema(schema: TableSchema, columns: Sequence[str]) -> TableSchema:
+    """How rows are read that are to be answered: without labels, and with a time or an id only where they have one."""
+    time = schema.time if schema.time in columns else None
+    return replace(
+        schema,
+        time=time,
+        time_unit=None if time is None else schema.time_unit,
+        known_at=None,
+        known_at_unit=None,
+        label=None,
+        id=schema.id if schema.id in columns else None,
+        ignored={},
+    )
+
+
+def history_schema(model: Trained) -> Schema:
+    """What items of this model look like."""
+    types = {"numeric": "float32", "embedded": "float16", "categorical": "int32"}
+    features = tuple(
+        Column(spec.name, types[spec.kind], () if spec.kind == "categorical" else (spec.width,)) for spec in model.specs
+    )
+    plain = intake_of(model).schema.plain_times
+    return Schema(
+        Key(model.keys.key_dim, function=model.keys.fingerprint),
+        features,
+        time="number" if plain else "nanoseconds",
+        payload=pa.schema([(ROW, pa.string())]),
+    )
+
+
+def intake_of(model: Trained) -> Intake:
+    if model.intake is None:
+        raise SettingError("this model was trained on tensors, not on rows of a table: train one with recollect train")
+    return model.intake
+
+
+def create_history(path: str | Path, model: Trained) -> HistoryWriter:
+    return HistoryWriter.create(path, history_schema(model), classes=model.classes)
+
+
+def append_events(
+    writer: HistoryWriter, model: Trained, events: Events, *, on_duplicate: OnDuplicate = "refuse"
+) -> Appended:
+    """Labelled events become items; those already there by id are refused or skipped."""
+    if events.label is None:
+        raise SettingError("items need labels: say which column holds them")
+    features = seen(model, events.columns)
+    return writer.append(
+        {
+            "id": events.id.to_list(),
+            "time": events.time,
+            "known_at": events.known_at,
+            "label": events.label.to_list(),
+            "key": model.keys(features).numpy(),
+            ROW: [raw_json(row) for row in events.columns.iter_rows(named=True)],
+            **{name: value.numpy() for name, value in features.items()},
+        },
+        on_duplicate=on_duplicate,
+    )
+
+
+def seen(model: Trained, columns: pl.DataFrame) -> Features:
+    """What the model sees of raw rows. Embeddings are rounded as they are stored: an input is what it is as an item."""
+    features = intake_of(model)(columns)
+    kinds = {spec.name: spec.kind for spec in model.specs}
+    return {name: value.half().float() if kinds[name] == "embedded" else value for name, value in features.items()}
+
+
+def raw_json(row: dict[str, Any]) -> str:
+    """Lists are embeddings that came with the row: nobody reads those."""
+    plain = {name: value for name, value in row.items() if not isinstance(value, (list, tuple, np.ndarray))}
+    return json.dumps(plain, ensure_ascii=False, default=str)
+
+
+class Deployed:
+    """A model following a history. One thread at a time."""
+
+    def __init__(self, model: Trained, history: History) -> None:
+        self.model, self.history = model, history
+        self.intake = intake_of(model)
+        self.live: Live = model.live()
+        self.live.follow(history.snapshot)
+
+    @staticmethod
+    def open(model: str | Path, history: str | Path) -> "Deployed":
+        return Deployed(Trained.load(Path(model)), History.open(history))
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.history.snapshot
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """By code: those of training first, then those that came with later items."""
+        return self.snapshot.classes
+
+    def refresh(self) -> None:
+        """See what was appended since."""
+        self.live.follow(self.history.refresh())
+
+    def now(self) -> int | float:
+        """The moment after everything that is known, or the present, whichever is later."""
+        view = self.live.lookup.view
+        newest = [part.known_at[-1].item() for part in (view.items, view.tail) if len(part)]
+        if self.intake.schema.plain_times:
+            return float(np.nextafter(max(newest, default=0.0), np.inf))
+        present = int(datetime.now(UTC).timestamp() * 1e6) * 1000
+        return max([present, *(int(each) + 1 for each in newest)])
+
+    def features(self, columns: pl.DataFrame) -> tuple[Features, Tensor]:
+        """What the model sees of raw rows, and their keys."""
+        features = seen(self.model, columns)
+        return features, self.model.keys(features)
+
+    def answer(self, columns: pl.DataFrame, as_of: NDArray[Any]) -> Answers:
+        features, keys = self.features(columns)
+        return self.live.answer(features, keys, torch.from_numpy(as_of))
+
+    def predict(
+        self, columns: pl.DataFrame, as_of: NDArray[Any], *, most: int = 5, rows: bool = True
+    ) -> list[Prediction]:
+        """Answers with the precedents that count most; with `rows` their raw columns too."""
+        features, keys = self.features(columns)
+        moments = torch.from_numpy(as_of)
+        answers = self.live.answer(features, keys, moments)
+        return self.described(answers, keys, moments, most=most, rows=rows)
+
+    def described(self, answers: Answers, keys: Tensor, as_of: Tensor, *, most: int, rows: bool) -> list[Prediction]:
+        """Names for classes, ids for positions."""
+        view, snapshot, classes = self.live.lookup.view, self.snapshot, self.classes
+        order = answers.attention.argsort(dim=1, descending=True, stable=True)[:, :most]
+        positions = answers.precedents.gather(1, order)
+        weights = answers.attention.gather(1, order)
+        stored = view.at("row", positions)
+        labels, times = view.at("label", positions), view.at("time", positions)
+        ages = (as_of.unsqueeze(1) - times).double() / (1.0 if self.intake.schema.plain_times else 86_400e9)
+        near = torch.nn.functional.cosine_similarity(view.at("key", positions).float(), keys.unsqueeze(1), dim=-1)
+        there = positions >= 0
+        ids = self._ids(snapshot, stored[there].tolist())
+        payload = self._payload(snapshot, stored[there]) if rows else [None] * len(ids)
+        of_slot = iter(zip(ids, payload, strict=True))
+        found = []
+        for row, log_probs in enumerate(answers.log_probs):
+            probabilities = {classes[code]: float(value) for code, value in enumerate(log_probs.exp())}
+            precedents = []
+            for slot in torch.nonzero(there[row]).flatten().tolist():
+                id, raw = next(of_slot)
+                precedents.append(
+                    Precedent(
+                        id,
+                        classes[int(labels[row, slot])],
+                        float(ages[row, slot]),
+                        float(weights[row, slot]),
+                        float(near[row, slot]),
+                        raw,
+                    )
+                )
+            found.append(Prediction(classes[int(log_probs.argmax())], probabilities, precedents))
+        return found
+
+    def _ids(self, snapshot: Snapshot, rows: Sequence[int]) -> list[Any]:
+        return [snapshot.column("id", row, row + 1)[0].item() for row in rows]
+
+    def _payload(self, snapshot: Snapshot, rows: Tensor) -> list[dict[str, Any] | None]:
+        if not len(rows):
+            return []
+        texts = snapshot.payload(rows).column(ROW).to_pylist()
+        return [None if text is None else json.loads(text) for text in texts]

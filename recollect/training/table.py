@@ -1,0 +1,35 @@
+"""From labelled rows of a table to a model that can be deployed: what `recollect train` does."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from recollect.config import recipe_named, with_model
+from recollect.data.events import Events
+from recollect.data.schema import TableSchema
+from recollect.evaluation.table_stream import prepare
+from recollect.trained import Trained
+from recollect.training.fit import fit, sizes_for
+from recollect.training.progress import Display
+
+
+def train_table(
+    events: Events,
+    schema: TableSchema,
+    *,
+    cutoff: int | float | None = None,
+    retrieve: str = "items",
+    embedder: str | None = "wordllama",
+    cache: Path,
+    seed: int = 0,
+    steps: int | None = None,
+    display: Display,
+) -> Trained:
+    """Trained on what was known before the cutoff, or on everything without one."""
+    prepared = prepare(events, schema, cutoff=cutoff, bins=1, embedder=embedder, cache=cache)
+    stream = prepared.stream
+    sizes = sizes_for(len(stream.past))
+    if steps is not None:
+        sizes = replace(sizes, steps=steps, validate_every=max(1, min(sizes.validate_every, steps // 2)))
+    recipe = with_model(recipe_named("default"), retrieve=retrieve)
+    fitted = fit(stream, recipe, seed=seed, sizes=sizes, bar=display.bar("training", sizes.steps))
+    return replace(fitted.model, classes=prepared.classes[: stream.num_classes], intake=prepared.intake)

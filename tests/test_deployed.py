@@ -1,0 +1,114 @@
+"""Train, ingest, predict, explain and replay by the command line; and a history on disk answers as a replay does."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from recollect.cli import app
+from recollect.data.reading import read_all
+from recollect.deployed import Deployed, append_events, history_schema, raw_json, rows_schema
+from recollect.errors import SettingError
+from recollect.history.reader import History
+from recollect.history.writer import HistoryWriter
+from recollect.trained import Trained
+from tests.comparison.test_compare import write_table
+
+
+def run(*arguments: Any) -> str:
+    result = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model and a history of the first 260 rows; 140 newer ones wait in a file."""
+    folder = tmp_path_factory.mktemp("deployed")
+    write_table(folder / "all.csv", rows=400)
+    table = pl.read_csv(folder / "all.csv").with_columns(pl.int_range(400).cast(pl.String).alias("id"))
+    table[:260].write_csv(folder / "old.csv")
+    table[260:].write_csv(folder / "new.csv")
+    output = run(
+        "train", folder / "old.csv", "--label", "label", "--id", "id", "--model", folder / "model",
+        "--history", folder / "history", "--steps", 20,
+    )  # fmt: skip
+    assert "260 items" in output
+    return folder
+
+
+def test_rows_are_answered_explained_ingested_and_replayed(place: Path) -> None:
+    where = ["--model", place / "model", "--history", place / "history"]
+    run("predict", place / "new.csv", *where, "--out", place / "answers.parquet")
+    answers = pl.read_parquet(place / "answers.parquet")
+    assert answers["id"].to_list() == [str(number) for number in range(260, 400)]
+    assert set(answers.columns) == {"id", "predicted", "probability_no", "probability_yes"}
+    explained = json.loads(run("explain", place / "new.csv", *where, "--row", 3, "--json").splitlines()[0])
+    assert explained["id"] == "263"
+    first = explained["precedents"][0]
+    assert first["row"]["colour"] in ("red", "green", "blue")
+    assert first["age"] > 0
+    assert explained["probabilities"]["no"] == pytest.approx(answers["probability_no"][3], abs=1e-6)
+    assert "weight" in run("explain", place / "new.csv", *where)
+    assert "140 items added, 0 were there" in run("ingest", place / "new.csv", *where)
+    assert "0 items added, 140 were there" in run("ingest", place / "new.csv", *where)
+    report = json.loads(
+        run("replay", *where, "--out", place / "replayed.parquet", "--bins", 3, "--json").splitlines()[-1]
+    )
+    assert report["rows"] == 400 - int(0.85 * 260)
+    assert set(report["overall"]) >= {"accuracy", "brier", "kappa_temporal", "coverage"}
+    replayed = pl.read_parquet(place / "replayed.parquet").filter(pl.col("id") == "260")
+    assert replayed["probability_no"][0] == pytest.approx(answers["probability_no"][0], abs=0)
+    assert "each as of its own time" in run("replay", *where)
+
+
+def test_posting_a_stream_row_by_row_gives_the_bits_of_a_replay(place: Path, tmp_path: Path) -> None:
+    model = Trained.load(place / "model")
+    events, _ = read_all(place / "all.csv", rows_with_labels(model))
+    with HistoryWriter.create(tmp_path / "history", history_schema(model), classes=model.classes) as writer:
+        append_events(writer, model, events.part(0, 250))
+        deployed = Deployed(model, History.open(tmp_path / "history"))
+        said = []
+        for row in range(250, 290):
+            deployed.refresh()
+            said.append(deployed.answer(events.columns[row : row + 1], events.time[row : row + 1]).log_probs[0])
+            append_events(writer, model, events.part(row, row + 1))
+    again = Deployed(model, History.open(tmp_path / "history"))
+    replayed = again.live.answer_items(torch.arange(250, 290)).log_probs
+    for one, other in zip(said, replayed, strict=True):
+        assert torch.equal(one, other[: len(one)])
+
+
+def rows_with_labels(model: Trained) -> Any:
+
+    assert model.intake is not None
+    return replace(model.intake.schema, id=None)
+
+
+def test_rows_to_be_answered_need_neither_label_nor_time(place: Path) -> None:
+    model = Trained.load(place / "model")
+    assert model.intake is not None
+    schema = rows_schema(model.intake.schema, ["a", "b", "colour"])
+    assert (schema.label, schema.time, schema.id) == (None, None, None)
+    deployed = Deployed.open(place / "model", place / "history")
+    table = pl.DataFrame({"a": [0.5], "b": [None], "colour": ["mauve"]}, schema_overrides={"b": pl.Float64})
+    (answer,) = deployed.predict(table, np.array([deployed.now()]))
+    assert sum(answer.probabilities.values()) == pytest.approx(1.0, abs=1e-5)
+    assert all(precedent.age > 0 for precedent in answer.precedents)
+
+
+def test_a_model_of_tensors_is_not_deployed_on_rows(place: Path) -> None:
+
+    model = replace(Trained.load(place / "model"), intake=None)
+    with pytest.raises(SettingError, match="recollect train"):
+        Deployed(model, History.open(place / "history"))
+
+
+def test_payloads_leave_out_embeddings() -> None:
+    assert json.loads(raw_json({"a": 1.5, "text": "ü", "vector": [1.0, 2.0]})) == {"a": 1.5, "text": "ü"}
