@@ -31,7 +31,9 @@ FLAGS = (
     "--no-first-run",
 )
 # Chromium reads commands from descriptor 3 and answers on 4.
-RUN_WITH_PIPES = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+RUN_WITH_PIPES = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+)
 PATIENCE = 60.0
 
 

@@ -16,7 +16,7 @@ const shape = (tag, attributes = {}, ...children) => fill(document.createElement
 
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 const short = (value) => (isNumber(value) ? value.toFixed(3).replace(/^(-?)0\./, "$1.") : "–");
-const brief = (value) => (isNumber(value) ? String(Number(value.toPrecision(3))) : "–");
+const brief = (value, digits = 3) => (isNumber(value) ? String(Number(value.toPrecision(digits))) : "–");
 const percent = (value) => (isNumber(value) ? `${(100 * value).toFixed(1)}%` : "–");
 
 // ---- ticks: a list of {at, text} ----
@@ -59,14 +59,14 @@ function timeTicks(low, high, count) {
 // ---- one chart: lines with bands, or bars, with a legend, and values on hover, touch and arrow keys ----
 //
 // label, xLabel, yLabel    what it shows, and its axes
-// series                   [{name, colour, dash, thick, points: [{x, y, low, high, radius, note}]}]; y null: undefined
+// series                   [{name, colour, dash, thick, points: [{x, y, low, high, radius, note}]}]; undefined: y null
 // time, xTicks, ideal      x counts milliseconds; ticks of one's own; draw the diagonal
 // cutoff, xBounds, yBounds where the training data end; what the axes must reach
 // bars                     series side by side, x from 0, one wide each
 // single                   point at one point rather than at all that share its x
 // xText, yText             a value in words
 
-const MARGIN = { top: 20, right: 14, bottom: 46, left: 52 };
+const MARGIN = { top: 32, right: 14, bottom: 46, left: 52 };
 
 class Chart {
   constructor(host, options, hidden = []) {
@@ -105,23 +105,26 @@ class Chart {
       event.currentTarget.setAttribute("aria-pressed", pressed);
       this.draw();
     };
-    this.legend.replaceChildren(...series.map((each) => element("li", {}, element("button", {
-      type: "button", "aria-pressed": String(!this.hidden.has(each.name)), onclick: (event) => toggle(each.name, event),
-    }, swatch(each), each.name))));
+    this.legend.replaceChildren(...series.map((each) => {
+      const pressed = String(!this.hidden.has(each.name));
+      const settings = { type: "button", "aria-pressed": pressed, onclick: (event) => toggle(each.name, event) };
+      return element("li", {}, element("button", settings, swatch(each), each.name));
+    }));
   }
 
   draw() {
     const { options, frame } = this;
     const width = (this.width = frame.clientWidth);
     if (!width) return;
-    const height = (this.height = options.ideal ? Math.min(width, 440) : Math.round(Math.min(380, Math.max(240, width * 0.42))));
+    const height = Math.round(options.ideal ? Math.min(width, 440) : Math.min(390, Math.max(280, width * 0.42)));
     const series = this.shown();
     const points = series.flatMap((each) => each.points).filter((point) => isNumber(point.x) && isNumber(point.y));
     const xs = [...points.map((point) => point.x), ...(options.xBounds || [])];
     if (isNumber(options.cutoff)) xs.push(options.cutoff);
     const ys = points.flatMap((point) => [point.y, point.low, point.high]).filter(isNumber);
     const [left, right] = spread(xs, 0);
-    const [bottom, top] = options.yBounds ? spread([...ys, ...options.yBounds], 0) : spread(ys, 0.06);
+    const [low, high] = spread([...ys, ...(options.yBounds || [])], 0.06);
+    const [bottom, top] = [options.yBounds?.[0] ?? low, options.yBounds?.[1] ?? high];
     const inner = { width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
     this.toX = (x) => MARGIN.left + ((x - left) / (right - left)) * inner.width;
     this.toY = (y) => MARGIN.top + (1 - (y - bottom) / (top - bottom)) * inner.height;
@@ -132,7 +135,7 @@ class Chart {
       onpointermove: (event) => this.pointTo(event), onpointerdown: (event) => this.pointTo(event),
       onpointerleave: () => this.choose(null), onblur: () => this.choose(null), onkeydown: (event) => this.step(event),
     });
-    for (const tick of numberTicks(bottom, top, inner.height / 50)) {
+    for (const tick of numberTicks(bottom, top, inner.height / 45)) {
       const y = this.toY(tick.at);
       svg.append(
         shape("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y, y2: y }),
@@ -141,7 +144,7 @@ class Chart {
     }
     const base = height - MARGIN.bottom;
     const makeTicks = options.time ? timeTicks : numberTicks;
-    for (const tick of options.xTicks ? options.xTicks(inner.width) : makeTicks(left, right, inner.width / 95)) {
+    for (const tick of options.xTicks ? options.xTicks(inner.width) : makeTicks(left, right, inner.width / (options.time ? 95 : 60))) {
       const x = this.toX(tick.at);
       const anchor = x > width - 40 ? "end" : x < MARGIN.left + 8 && !options.bars ? "start" : "middle";
       svg.append(
@@ -163,8 +166,8 @@ class Chart {
       const x = this.toX(options.cutoff);
       const late = x > width / 2;
       svg.append(
-        shape("line", { class: "cutoff", x1: x, x2: x, y1: MARGIN.top - 6, y2: base }),
-        shape("text", { x: x + (late ? -5 : 5), y: MARGIN.top + 4, "text-anchor": late ? "end" : "start" }, "cutoff"),
+        shape("line", { class: "cutoff", x1: x, x2: x, y1: MARGIN.top - 14, y2: base }),
+        shape("text", { x: x + (late ? -5 : 5), y: MARGIN.top - 6, "text-anchor": late ? "end" : "start" }, "cutoff"),
       );
     }
     // Those that matter most are drawn last, on top.
@@ -192,8 +195,10 @@ class Chart {
     for (const run of unbroken(series.points)) {
       const to = (x, y) => `${this.toX(x).toFixed(1)},${this.toY(y).toFixed(1)}`;
       if (run.some((point) => point.high > point.low)) {
-        const edge = [...run.map((point) => to(point.x, point.high)), ...run.map((point) => to(point.x, point.low)).reverse()];
-        group.append(shape("polygon", { points: edge.join(" "), fill: series.colour, "fill-opacity": 0.18 }));
+        const above = run.map((point) => to(point.x, point.high));
+        const below = run.map((point) => to(point.x, point.low)).reverse();
+        const points = [...above, ...below].join(" ");
+        group.append(shape("polygon", { points, fill: series.colour, "fill-opacity": 0.18 }));
       }
       const path = run.map((point) => to(point.x, point.y)).join(" ");
       group.append(shape("polyline", { points: path, ...look, "stroke-dasharray": series.dash || "none" }));
@@ -227,7 +232,8 @@ class Chart {
 
   step(event) {
     const last = this.stops.length - 1;
-    const to = { ArrowRight: this.at === null ? 0 : this.at + 1, ArrowLeft: this.at === null ? last : this.at - 1, Home: 0, End: last }[event.key];
+    const [next, before] = this.at === null ? [0, last] : [this.at + 1, this.at - 1];
+    const to = { ArrowRight: next, ArrowLeft: before, Home: 0, End: last }[event.key];
     if (event.key === "Escape") this.choose(null);
     if (to === undefined || last < 0) return;
     event.preventDefault();
@@ -248,17 +254,14 @@ class Chart {
       .filter((point) => (options.single ? point === stop : point.x === stop.x && isNumber(point.y)))
       .map((point) => ({ series, point })));
     if (!options.bars) found.sort((one, other) => other.point.y - one.point.y);
-    const range = (point) => (point.high > point.low ? ` (${options.yText(point.low)} to ${options.yText(point.high)})` : "");
-    this.tip.replaceChildren(
-      element("strong", {}, options.xText(stop.x)),
-      element("table", {}, found.map(({ series, point }) => element("tr", {},
-        element("td", {}, swatch(series)), element("td", {}, series.name),
-        element("td", {}, options.yText(point.y) + range(point), point.note ? element("div", { class: "soft" }, point.note) : null),
-      ))),
-    );
-    const right = x < this.width / 2;
-    this.tip.style.left = right ? `${x + 12}px` : "auto";
-    this.tip.style.right = right ? "auto" : `${this.width - x + 12}px`;
+    const range = ({ low, high }) => (high > low ? `${options.yText(low)} to ${options.yText(high)}` : "");
+    const row = ({ series, point }) => element("tr", {},
+      element("td", {}, swatch(series)), element("td", {}, series.name), element("td", {}, options.yText(point.y)),
+      element("td", { class: "soft" }, point.note || range(point)));
+    this.tip.replaceChildren(element("strong", {}, options.xText(stop.x)), element("table", {}, found.map(row)));
+    const room = this.width - this.tip.offsetWidth;
+    const left = x < this.width / 2 ? x + 12 : x - 12 - this.tip.offsetWidth;
+    this.tip.style.left = `${Math.max(0, Math.min(room, left))}px`;
   }
 }
 
