@@ -104,6 +104,27 @@ def infer_schema(
     )
 
 
+def infer_features(rows: pl.DataFrame) -> TableSchema:
+    """Roles for columns that are all features, whatever they are called: `class` may well be one of a ship's cabins."""
+    looks = {name: _looks(rows[name]) for name in rows.columns}
+
+    def having(role: str) -> tuple[str, ...]:
+        return tuple(name for name, (found, _) in looks.items() if found == role)
+
+    ignored = {name: looks[name][1] for name in having("ignored")}
+    if len(ignored) == rows.width:
+        reasons = "; ".join(f"{name}: {why}" for name, why in ignored.items())
+        raise DataError(f"no column can be learned from ({reasons or 'there is none'}): give other columns")
+    return TableSchema(
+        text=having("text"),
+        numeric=having("numeric"),
+        categorical=having("categorical"),
+        embedding={name: _width(rows[name]) for name in having("embedding")},
+        ignored=ignored,
+        why={name: why for name, (_, why) in looks.items() if name not in ignored},
+    )
+
+
 # The columns of which there is one at most
 
 

@@ -36,11 +36,7 @@ class Intake:
         return self.features(columns, embeddings)
 
     def embed(self, columns: pl.DataFrame) -> Embeddings:
-        """Embeddings of the text columns, computed here and now: for the few rows of a request."""
-        if not self.schema.text or self.embedder is None:
-            return {}
-        embedder = loaded(self.embedder)
-        return {name: embedder.embed(_texts(columns[name])) for name in self.schema.text}
+        return embed_now(columns, self.schema, self.embedder)
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": self.schema.to_json(), "features": self.features.to_json(), "embedder": self.embedder}
@@ -60,6 +56,13 @@ def loaded(name: str) -> Embedder:
     if name not in _loaded:
         _loaded[name] = load_embedder(name)
     return _loaded[name]
+
+
+def embed_now(columns: pl.DataFrame, schema: TableSchema, embedder: str | None) -> Embeddings:
+    """Embeddings of the text columns, computed here and now: for the few rows of a request."""
+    if not schema.text or embedder is None:
+        return {}
+    return {name: loaded(embedder).embed(_texts(columns[name])) for name in schema.text}
 
 
 def embed_texts(columns: pl.DataFrame, schema: TableSchema, embedder: str | None, cache: Path) -> Embeddings:

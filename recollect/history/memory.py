@@ -28,13 +28,7 @@ class MemoryHistory:
 
     def __post_init__(self) -> None:
         check_order(self.known_at)
-        early = (self.known_at < self.times).nonzero()
-        if len(early):
-            row = int(early[0])
-            raise SettingError(
-                f"item {row} has known_at {self.known_at[row].item()} before its time {self.times[row].item()}: "
-                "a label can't be known before the item happened; give the later moment"
-            )
+        check_known(self.times, self.known_at)
 
     @property
     def generation(self) -> int:
@@ -67,3 +61,13 @@ class MemoryHistory:
     def fetch(self, rows: Int[Tensor, "..."], columns: list[str] | None = None) -> Features:
         rows = rows.cpu()
         return {name: self.features[name][rows] for name in (self.features if columns is None else columns)}
+
+
+def check_known(times: Shaped[Tensor, " items"], known_at: Shaped[Tensor, " items"]) -> None:
+    early = (known_at < times).nonzero()
+    if len(early):
+        row = int(early[0])
+        raise SettingError(
+            f"item {row} has known_at {known_at[row].item()} before its time {times[row].item()}: "
+            "a label can't be known before the item happened; give the later moment"
+        )

@@ -39,6 +39,9 @@ HELD_OUT = 0.15
 PERPLEXITY = 32.0
 """Queries ask so sharply at first that their probability is spread over about so many items."""
 
+SHARPENED = 128
+"""Inputs by which that is measured."""
+
 RECENT_SHARE = 0.5
 """Part of the slots that start as the most recent items; the others start as the nearest."""
 
@@ -50,6 +53,10 @@ WINDOW = 8192
 KEY_DIM = 64
 TILE = 256
 LEAST_PAST = 20
+"""With fewer rows nothing is held out: three rows or less would tell nothing."""
+
+FEW = 5000
+"""Fewer rows than this are learned by less: a network as small, and as little trained, as they can bear."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +89,10 @@ class Fitted:
 
 
 def sizes_for(rows: int) -> Sizes:
-    """More rows take more steps, up to a point; few rows are seen many times and stopped early."""
-    steps = int(min(1500, max(200, 20 * math.sqrt(rows))))
+    """More rows take more steps, up to a point; few rows take few, and nothing of a fit then takes long."""
+    if rows < FEW:
+        return _few_sizes(rows)
+    steps = int(min(1500, 20 * math.sqrt(rows)))
     return Sizes(
         width=64,
         num_retrieved=32,
@@ -91,6 +100,20 @@ def sizes_for(rows: int) -> Sizes:
         batch_size=256,
         patience=6,
         validate_every=max(20, steps // 12),
+        validation_size=1024,
+    )
+
+
+def _few_sizes(rows: int) -> Sizes:
+    """Some twenty times through the rows, and a slot for every sixteen of them."""
+    steps = max(24, round(20 * math.sqrt(FEW) * rows / FEW))
+    return Sizes(
+        width=64 if rows >= 1000 else 32,
+        num_retrieved=min(32, max(4, rows // 32 * 2)),
+        steps=steps,
+        batch_size=min(256, max(16, 1 << (rows // 8).bit_length())),
+        patience=6,
+        validate_every=max(6, steps // 12),
         validation_size=1024,
     )
 
@@ -120,12 +143,13 @@ def fit(
     sizes: Sizes | None = None,
     fabric: Fabric | None = None,
     bar: StepBar | None = None,
+    least_past: int = LEAST_PAST,
 ) -> Fitted:
-    """Train on what was known before the cutoff."""
+    """Train on what was known before the cutoff; after it there may be nothing."""
     past = torch.from_numpy(stream.past)
-    if len(past) < LEAST_PAST:
+    if len(past) < least_past:
         raise SettingError(
-            f"{len(past)} labels are known before the cutoff: choose a later one, {LEAST_PAST} are needed"
+            f"{len(past)} labels are known before the cutoff: choose a later one, {least_past} are needed"
         )
     sizes = sizes or sizes_for(len(past))
     recipe = with_model(recipe, width=sizes.width, num_retrieved=sizes.num_retrieved)
@@ -136,7 +160,7 @@ def fit(
     lookup = history_of(stream, keys, clock)
     # Rows of the past in order of when they were known: the positions before the first that wasn't.
     known = int((lookup.view.items.known_at < stream.cutoff).sum())
-    split = int((1 - HELD_OUT) * known)
+    split = int((1 - HELD_OUT) * known) if known >= LEAST_PAST else known
     trained, held_out = torch.arange(split), torch.arange(split, known)
     groups = slot_groups(lookup, trained, recipe.model.num_retrieved)
     objective = make_objective(
@@ -151,7 +175,8 @@ def fit(
         groups=groups,
     )
     rows = HistoryRows(lookup, trained, selected=select_beforehand(objective.system, lookup, known))
-    settings = replace(recipe.train, patience=sizes.patience)
+    validation = replace(rows, positions=held_out) if len(held_out) else None
+    settings = replace(recipe.train, patience=None if validation is None else sizes.patience)
     run = Run(
         sizes.steps,
         sizes.batch_size,
@@ -160,9 +185,9 @@ def fit(
         validation_size=min(sizes.validation_size, len(held_out)),
         bar=bar,
     )
-    train(objective, rows, replace(rows, positions=held_out), settings, run, fabric)
+    train(objective, rows, validation, settings, run, fabric)
     known_at = lookup.view.items.known_at
-    until = _plain(known_at[split])
+    until = _plain(known_at[min(split, known - 1)])
     trained_on = TrainedOn(until, split - TrainedOn(until).count(known_at))
     model = Trained(
         objective.system,
@@ -186,10 +211,8 @@ def _plain(value: Any) -> int | float:
 def slot_groups(lookup: Lookup, trained: Int[Tensor, " inputs"], slots: int) -> list[SlotGroup]:
     """Slots that start as the most recent items, and slots that start as the nearest."""
     items, recent = len(trained), round(RECENT_SHARE * slots)
-    return [
-        SlotGroup(recent, BARELY, float(items)),
-        SlotGroup(slots - recent, calibrated_sharpness(lookup, trained), items / HORIZON),
-    ]
+    sharpness = calibrated_sharpness(lookup, trained, min(SHARPENED, max(16, items // 32)))
+    return [SlotGroup(recent, BARELY, float(items)), SlotGroup(slots - recent, sharpness, items / HORIZON)]
 
 
 @torch.no_grad()
@@ -205,7 +228,7 @@ def select_beforehand(system: RetrievalSystem, lookup: Lookup, known: int) -> In
 
 
 @torch.no_grad()
-def calibrated_sharpness(lookup: Lookup, trained: Int[Tensor, " inputs"], sample: int = 128) -> float:
+def calibrated_sharpness(lookup: Lookup, trained: Int[Tensor, " inputs"], sample: int = SHARPENED) -> float:
     """How much an input's own key has to be scaled for its perplexity over what it sees to be PERPLEXITY."""
     chosen = trained[torch.linspace(len(trained) // 3, len(trained) - 1, min(sample, len(trained))).long()]
     view = lookup.view

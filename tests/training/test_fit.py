@@ -1,6 +1,7 @@
 """A table of rows in, a model out: from the past alone, and better after a change than the same net without history."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -98,6 +99,23 @@ def test_too_little_past_is_refused() -> None:
         trained(stream(rows=50, cutoff=10))
 
 
-@pytest.mark.parametrize(("rows", "steps"), [(50, 200), (10_000, 1500), (2_000_000, 1500)])
+def test_a_few_rows_are_learned_where_that_is_asked_for_and_none_of_them_is_held_out() -> None:
+    rows = stream(rows=10, cutoff=10)
+    fitted = fit(rows, recipe_named("default"), sizes=replace(SIZES, steps=3), least_past=2)
+    live = fitted.live()
+    assert len(fitted.trained) == live.untrained_from == 10
+    answers = live.answer(rows.features, fitted.model.keys(rows.features), torch.full((10,), 10.0, dtype=torch.float64))
+    torch.testing.assert_close(answers.log_probs.exp().sum(1), torch.ones(10))
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(10, 24), (300, 85), (5_000, 1414), (10_000, 1500), (2_000_000, 1500)])
 def test_sizes_follow_the_data(rows: int, steps: int) -> None:
     assert sizes_for(rows).steps == steps
+
+
+def test_sizes_grow_with_the_data_up_to_those_of_many_rows() -> None:
+    found = [sizes_for(rows) for rows in (2, 20, 100, 300, 1000, 4999, 5000)]
+    for one, other in pairwise(found):
+        for name in ("width", "num_retrieved", "steps", "batch_size", "validate_every"):
+            assert getattr(one, name) <= getattr(other, name), name
+    assert found[-1] == Sizes(64, 32, 1414, 256, 6, 117, 1024)

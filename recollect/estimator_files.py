@@ -1,0 +1,85 @@
+"""A fitted estimator in a directory: `estimator.json`, the model beneath it and all items, each with a checksum."""
+
+import hashlib
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.errors import CheckpointError, OutputExistsError, SettingError
+from recollect.history.growing import GrowingHistory
+from recollect.trained import MODEL as MODEL_FILE
+from recollect.trained import Trained
+
+FORMAT = 1
+ESTIMATOR, MODEL, ITEMS = "estimator.json", "model", "items.safetensors"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What an estimator knows beside its model and its items. `columns` are the names by which the model reads."""
+
+    params: dict[str, Any]
+    classes: NDArray[Any]
+    n_features_in: int
+    feature_names_in: list[str] | None
+    columns: list[str]
+    by_order: bool
+
+
+def write_kept(folder: Path, kept: Kept, model: Trained, history: GrowingHistory, *, force: bool) -> None:
+    """Complete or not at all."""
+    if folder.exists() and any(folder.iterdir()) and not force:
+        raise OutputExistsError(f"{folder} is not empty: choose another place for the classifier, or say force=True")
+    labels = kept.classes.tolist()
+    if not all(isinstance(label, str | int | float) for label in labels):
+        raise SettingError(f"labels such as {labels[0]!r} can't be saved: use texts or numbers as labels")
+    beside = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(beside, ignore_errors=True)
+    model.save(beside / MODEL)
+    checksums = {ITEMS: history.save(beside / ITEMS), MODEL: _digest((beside / MODEL / MODEL_FILE).read_text())}
+    plain = asdict(kept) | {"classes": [kept.classes.dtype.str, labels], "format": FORMAT, "sha256": checksums}
+    written = {"estimator": plain, "sha256": _digest(json.dumps(plain, indent=1))}
+    (beside / ESTIMATOR).write_text(json.dumps(written, indent=1))
+    shutil.rmtree(folder, ignore_errors=True)
+    beside.rename(folder)
+
+
+def read_kept(folder: Path) -> tuple[Kept, Trained, GrowingHistory]:
+    """Raises unless everything is as it was written."""
+    try:
+        written = json.loads((folder / ESTIMATOR).read_text())
+        plain = dict(written["estimator"])
+        model_text = (folder / MODEL / MODEL_FILE).read_text()
+    except (OSError, TypeError, KeyError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder} holds no classifier that can be read ({error}): give a directory that save wrote"
+        ) from error
+    if plain.get("format") != FORMAT:
+        raise CheckpointError(
+            f"classifier {folder} has format {plain.get('format')}, this version reads {FORMAT}: "
+            "use the version of recollect that wrote it"
+        )
+    sound = _digest(json.dumps(plain, indent=1)) == written.get("sha256")
+    if not sound or _digest(model_text) != plain["sha256"][MODEL]:
+        raise CheckpointError(f"classifier {folder} does not match its checksums: restore it from a copy, or fit anew")
+    model = Trained.load(folder / MODEL)
+    history = GrowingHistory.load(folder / ITEMS, plain["sha256"][ITEMS], model.keys.fingerprint)
+    dtype, labels = plain["classes"]
+    kept = Kept(
+        plain["params"],
+        np.array(labels, dtype=np.dtype(dtype)),
+        plain["n_features_in"],
+        plain["feature_names_in"],
+        plain["columns"],
+        plain["by_order"],
+    )
+    return kept, model, history
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
