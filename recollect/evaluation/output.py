@@ -33,7 +33,7 @@ def finish(out: Path, report: dict[str, Any]) -> Path:
     """Write the report, beside and renamed, then DONE: what lacks it is not a result."""
     path = out / "report.json"
     beside = out / ".report.json.tmp"
-    beside.write_text(json.dumps(report, indent=1))
+    beside.write_text(json.dumps(report, indent=1, default=str))
     beside.rename(path)
     (out / DONE).touch()
     return path
