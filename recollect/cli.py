@@ -21,6 +21,7 @@ from recollect.cli_reproduce import (
     ScaleOption,
     SeedOption,
     ThreadsOption,
+    ablation,
     accidents,
     electricity,
     reviews,
@@ -64,7 +65,7 @@ app.add_typer(reproduce, name="reproduce")
 app.add_typer(history, name="history")
 app.command()(compare)
 app.command()(plan)
-for command in (reviews, electricity, accidents):
+for command in (reviews, electricity, accidents, ablation):
     reproduce.command()(command)
 
 

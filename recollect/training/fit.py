@@ -54,7 +54,11 @@ LEAST_PAST = 20
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the network is and how much it is trained; chosen from the data by `sizes_for`."""
+    """How large the network is and how much it is trained; chosen from the data by `sizes_for`.
+
+    `recent_share` of the slots hold the most recent items, the others the nearest; `window` is how many of the last
+    items an input sees, None for all of them.
+    """
 
     width: int
     num_retrieved: int
@@ -63,6 +67,8 @@ class Sizes:
     patience: int
     validate_every: int
     validation_size: int
+    recent_share: float = RECENT_SHARE
+    window: int | None = WINDOW
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ def sizes_for(rows: int) -> Sizes:
     )
 
 
-def history_of(stream: Stream, keys: KeyFunction, clock: Clock) -> Lookup:
+def history_of(stream: Stream, keys: KeyFunction, clock: Clock, window: int | None = WINDOW) -> Lookup:
     """All rows of a stream as items, in order of when their labels were known."""
     known_at = torch.from_numpy(stream.known_at)
     order = known_at.argsort(stable=True)
@@ -109,7 +115,7 @@ def history_of(stream: Stream, keys: KeyFunction, clock: Clock) -> Lookup:
         keys.fingerprint,
     )
     view = KeyTable(clock, key_function=keys.fingerprint).follow(history)
-    return Lookup(view, window=Window(items=WINDOW))
+    return Lookup(view, window=Window(items=window))
 
 
 def fit(
@@ -133,12 +139,12 @@ def fit(
     keys = fit_pca(before, stream.specs, KEY_DIM, sphere=True, fewer=True)
     times = stream.time[stream.past]
     clock = Clock(_plain(times[0]), max(_plain(times[-1] - times[0]), 1))
-    lookup = history_of(stream, keys, clock)
+    lookup = history_of(stream, keys, clock, sizes.window)
     # Rows of the past in order of when they were known: the positions before the first that wasn't.
     known = int((lookup.view.items.known_at < stream.cutoff).sum())
     split = int((1 - HELD_OUT) * known)
     trained, held_out = torch.arange(split), torch.arange(split, known)
-    groups = slot_groups(lookup, trained, recipe.model.num_retrieved)
+    groups = slot_groups(lookup, trained, recipe.model.num_retrieved, sizes.recent_share)
     objective = make_objective(
         recipe,
         stream.specs,
@@ -173,7 +179,7 @@ def fit(
         keys,
         clock,
         trained_on,
-        WINDOW,
+        sizes.window,
     )
     return Fitted(objective, model, lookup, trained)
 
@@ -183,18 +189,23 @@ def _plain(value: Any) -> int | float:
     return number
 
 
-def slot_groups(lookup: Lookup, trained: Int[Tensor, " inputs"], slots: int) -> list[SlotGroup]:
-    """Slots that start as the most recent items, and slots that start as the nearest."""
-    items, recent = len(trained), round(RECENT_SHARE * slots)
-    return [
+def slot_groups(
+    lookup: Lookup, trained: Int[Tensor, " inputs"], slots: int, recent_share: float = RECENT_SHARE
+) -> list[SlotGroup]:
+    """Slots that start as the most recent items, and slots that start as the nearest; a group of none is left out."""
+    items, recent = len(trained), round(recent_share * slots)
+    groups = [
         SlotGroup(recent, BARELY, float(items)),
         SlotGroup(slots - recent, calibrated_sharpness(lookup, trained), items / HORIZON),
     ]
+    return [group for group in groups if group.slots]
 
 
 @torch.no_grad()
 def select_beforehand(system: RetrievalSystem, lookup: Lookup, known: int) -> Int[Tensor, "items retrieved"]:
     """What the first `known` items select as inputs with the queries as they are."""
+    if system.num_retrieved == 0:
+        return torch.empty(known, 0, dtype=torch.long)
     assert system.group_sizes is not None
     found = []
     for first in range(0, known, TILE):
