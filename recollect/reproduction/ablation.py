@@ -30,8 +30,9 @@ from recollect.reproduction import rotating
 from recollect.reproduction.ablation_figures import ablation_table, draw
 from recollect.reproduction.drift import PAPER_KEY_DIM
 from recollect.reproduction.reviews_paper import BAG_OF_TRICKS, Variant, run_paper_recipe
-from recollect.training.fit import RECENT_SHARE, fit
+from recollect.training.fit import fit
 from recollect.training.progress import Display
+from recollect.training.slots import RECENT_SHARE
 
 FULL = "everything"
 """The recipe that all others of its group are compared with; it comes first."""
@@ -46,13 +47,15 @@ Group = dict[str, list[Scores]]
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of a stream is used: so many of the newest rows of the past, and so many bins after the cutoff."""
+    """How much of a stream is used: so many of the newest rows of the past, and so many bins after the cutoff, of
+    these no more than the first `asked` rows."""
 
     past: int | None
     bins: int
+    asked: int | None = None
 
 
-EXTENTS: dict[Scale, Extent] = {"quick": Extent(4000, 1), "default": Extent(None, 4), "paper": Extent(None, 4)}
+EXTENTS: dict[Scale, Extent] = {"quick": Extent(2500, 1, 1500), "default": Extent(None, 4), "paper": Extent(None, 4)}
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ def rows_within(stream: Stream, extent: Extent) -> NDArray[np.int64]:
     """Neighbouring rows around the cutoff. The first of them is of the past, so nothing known is left out after it."""
     first = 0 if extent.past is None else int(stream.past[-extent.past :][0])
     bins = np.unique(stream.bins[stream.asked])[: extent.bins]
-    last = int(stream.asked[np.isin(stream.bins[stream.asked], bins)][-1])
+    last = int(stream.asked[np.isin(stream.bins[stream.asked], bins)][: extent.asked][-1])
     return np.arange(first, last + 1)
 
 

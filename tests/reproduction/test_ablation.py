@@ -69,6 +69,7 @@ def test_rows_are_the_newest_of_the_past_and_the_first_bins_after_it() -> None:
     assert cut.past[-1] + 1 == cut.asked[0]
     assert list(np.unique(cut.bins[cut.asked])) == [6, 7]
     assert len(rows_within(stream, Extent(None, 99))) == len(stream)
+    assert len(rows_within(stream, Extent(200, 2, 30))) == 230
     # What happened before the cutoff and was known after it stays: it may be looked up later.
     late = make_stream(delay=0.5)
     cut = late.take(rows_within(late, Extent(200, 2)))

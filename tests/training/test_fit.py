@@ -11,7 +11,8 @@ from recollect.errors import SettingError
 from recollect.evaluation.replay import replay
 from recollect.evaluation.stream import Stream
 from recollect.records import FeatureSpec
-from recollect.training.fit import Fitted, Sizes, calibrated_sharpness, fit, history_of, sizes_for
+from recollect.training.fit import Fitted, Sizes, fit, history_of, sizes_for
+from recollect.training.slots import calibrated_sharpness
 
 SIZES = Sizes(width=16, num_retrieved=8, steps=60, batch_size=64, patience=6, validate_every=20, validation_size=64)
 
