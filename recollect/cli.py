@@ -25,6 +25,7 @@ from recollect.cli_reproduce import (
     accidents,
     electricity,
     reviews,
+    tradeoff,
     use_threads,
 )
 from recollect.errors import RecollectError
@@ -65,7 +66,7 @@ app.add_typer(reproduce, name="reproduce")
 app.add_typer(history, name="history")
 app.command()(compare)
 app.command()(plan)
-for command in (reviews, electricity, accidents, ablation):
+for command in (reviews, electricity, accidents, ablation, tradeoff):
     reproduce.command()(command)
 
 

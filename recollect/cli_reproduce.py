@@ -93,6 +93,22 @@ def ablation(
     )
 
 
+def tradeoff(
+    scale: SmallScaleOption = "default", seed: FirstSeedOption = None, out: OutOption = None, force: ForceOption = False
+) -> None:
+    """What history costs and what it brings: accuracy against time and memory, over slots and windows, on electricity.
+
+    Times are measured on one thread.
+
+    Example: recollect reproduce tradeoff --scale quick
+    """
+    from recollect.reproduction import tradeoff as costs
+    from recollect.reproduction.tables import electricity_stream
+
+    out = out or Path("runs") / f"tradeoff-{scale}"
+    costs.run(scale=scale, seeds=seed or [0], out=out, force=force, stream=electricity_stream())
+
+
 def _reviews(
     path: Path, cutoff: int, before: float, after: float, embedder: str, cache: Path | None
 ) -> "tuple[Stream, Tensor]":
