@@ -22,9 +22,11 @@ from recollect.cli_reproduce import (
     ScaleOption,
     SeedOption,
     ThreadsOption,
+    ablation,
     accidents,
     electricity,
     reviews,
+    tradeoff,
     use_threads,
 )
 from recollect.errors import RecollectError
@@ -67,7 +69,7 @@ app.command()(compare)
 for on_a_model in (train, ingest, predict, explain, replay):
     app.command()(on_a_model)
 app.command()(plan)
-for command in (reviews, electricity, accidents):
+for command in (reviews, electricity, accidents, ablation, tradeoff):
     reproduce.command()(command)
 
 

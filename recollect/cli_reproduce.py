@@ -15,7 +15,9 @@ Scale = Literal["quick", "default", "paper"]
 ScaleOption = Annotated[
     Scale, typer.Option(help="quick: minutes; default: the published figures; paper: the paper's sizes.")
 ]
+SmallScaleOption = Annotated[Literal["quick", "default"], typer.Option(help="quick: minutes; default: hours.")]
 SeedOption = Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0, 1 and 2")]
+FirstSeedOption = Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0")]
 OutOption = Annotated[
     Path | None, typer.Option(help="Where the report goes.", show_default="runs/NAME-SCALE", file_okay=False)
 ]
@@ -49,6 +51,68 @@ def reviews(
 
     Example: recollect reproduce reviews --reviews reviews.jsonl.gz --cutoff 2012
     """
+    use_threads(threads)
+    stream, embeddings = _reviews(reviews, cutoff, before, after, embedder, cache)
+    _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, paper, embeddings)
+
+
+def ablation(
+    reviews: Annotated[
+        Path | None, typer.Option(help="Reviews as JSON lines, .gz and .zst too; without, rotating alone.", exists=True)
+    ] = None,
+    cutoff: Annotated[int, typer.Option(help="The year the rule of reviews changes and training ends.")] = 2012,
+    embedder: EmbedderOption = "wordllama",
+    cache: CacheOption = None,
+    scale: SmallScaleOption = "default",
+    seed: FirstSeedOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    threads: ThreadsOption = None,
+) -> None:
+    """What each idea is worth: our recipe and the paper's, with one thing taken away at a time.
+
+    On the rotating boundary, and on reviews if there is a file of them: on their first four quarters after the cutoff.
+
+    Example: recollect reproduce ablation --reviews reviews.jsonl.gz --cutoff 2012 --scale quick
+    """
+    from recollect.data.reviews import Rule
+    from recollect.reproduction import ablation as ideas
+
+    use_threads(threads)
+    stream, embeddings = None, None
+    if reviews is not None:
+        stream, embeddings = _reviews(reviews, cutoff, Rule.before, Rule.after, embedder, cache)
+    ideas.run(
+        scale=scale,
+        seeds=seed or [0],
+        out=out or Path("runs") / f"ablation-{scale}",
+        force=force,
+        stream=stream,
+        name=f"reviews {cutoff}",
+        paper_keys=embeddings,
+    )
+
+
+def tradeoff(
+    scale: SmallScaleOption = "default", seed: FirstSeedOption = None, out: OutOption = None, force: ForceOption = False
+) -> None:
+    """What history costs and what it brings: accuracy against time and memory, over slots and windows, on electricity.
+
+    Times are measured on one thread.
+
+    Example: recollect reproduce tradeoff --scale quick
+    """
+    from recollect.reproduction import tradeoff as costs
+    from recollect.reproduction.tables import electricity_stream
+
+    out = out or Path("runs") / f"tradeoff-{scale}"
+    costs.run(scale=scale, seeds=seed or [0], out=out, force=force, stream=electricity_stream())
+
+
+def _reviews(
+    path: Path, cutoff: int, before: float, after: float, embedder: str, cache: Path | None
+) -> "tuple[Stream, Tensor]":
+    """Reviews as a stream, and their raw embeddings."""
     import torch
 
     from recollect.data.embedding import load_embedder
@@ -56,12 +120,10 @@ def reviews(
     from recollect.data.reviews import Rule, read_reviews, start_of
     from recollect.reproduction.reviews_stream import reviews_stream
 
-    use_threads(threads)
-    rows, reading = read_reviews(reviews)
-    typer.echo(f"{reviews.name}: {reading.summary}")
+    rows, reading = read_reviews(path)
+    typer.echo(f"{path.name}: {reading.summary}")
     embeddings = embed_column(rows.text.to_list(), load_embedder(embedder), cache or default_cache())
-    stream = reviews_stream(rows, embeddings, Rule(start_of(cutoff), before, after))
-    _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, paper, torch.from_numpy(embeddings))
+    return reviews_stream(rows, embeddings, Rule(start_of(cutoff), before, after)), torch.from_numpy(embeddings)
 
 
 def electricity(

@@ -52,6 +52,14 @@ class HeadAnswers:
     def first(self, count: int) -> "HeadAnswers":
         return HeadAnswers(*(getattr(self, field.name)[:count] for field in fields(self)))
 
+    def of_heads(self, names: Sequence[str]) -> Float[Tensor, "batch _ classes"]:
+        """What some of the heads say, in the order asked for."""
+        return self.log_probs[:, places_of(names)]
+
+
+def places_of(names: Sequence[str]) -> list[int]:
+    return [HEADS.index(name) for name in names]
+
 
 @dataclass(frozen=True)
 class Heads:

@@ -5,7 +5,7 @@ depends on the model and the history alone, so a replay years later and the serv
 Replay, estimator, command line and service all answer through here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from recollect.heads import HEADS, LONG, WITHOUT_A_RECORD, HeadAnswers, Heads
+from recollect.heads import HEADS, LONG, WITHOUT_A_RECORD, HeadAnswers, Heads, places_of
 from recollect.history.key_table import KeyTable, Source
 from recollect.history.visibility import Window
 from recollect.inputs import Lookup
@@ -37,10 +37,20 @@ class Answers:
     the wary head's attention on each."""
 
     log_probs: Float[Tensor, "batch classes"]
-    heads: Float[Tensor, "batch heads classes"]
     weights: Float[Tensor, "batch heads"]
-    precedents: Int[Tensor, "batch retrieved"]
-    attention: Float[Tensor, "batch retrieved"]
+    said: HeadAnswers
+
+    @property
+    def heads(self) -> Float[Tensor, "batch heads classes"]:
+        return self.said.log_probs
+
+    @property
+    def precedents(self) -> Int[Tensor, "batch retrieved"]:
+        return self.said.precedents
+
+    @property
+    def attention(self) -> Float[Tensor, "batch retrieved"]:
+        return self.said.attention
 
     def head(self, name: str) -> Float[Tensor, "batch classes"]:
         return self.heads[:, HEADS.index(name)]
@@ -68,7 +78,7 @@ class Live:
     ) -> None:
         self.predictor, self.table, self.window = predictor, table, window
         self.trained_on, self.num_classes = trained_on, num_classes
-        self._weights: dict[int, Float[Tensor, "moments heads"]] = {}
+        self._weights: dict[tuple[tuple[str, ...], int], Float[Tensor, "moments heads"]] = {}
         self._forget()
 
     def _forget(self) -> None:
@@ -109,15 +119,16 @@ class Live:
         """Answers to inputs as of stored moments, less the stored rows that are excluded for each."""
         inputs = self.lookup.inputs(features, keys, as_of, excluded)
         self.catch_up(as_of)
-        return self._weighed(self.heads.answers(inputs), as_of)
+        said = self.heads.answers(inputs)
+        return Answers(*self.mix(said, as_of), said)
 
     def answer_items(self, positions: Int[Tensor, " batch"], on_progress: Progress | None = None) -> Answers:
         """Items of the history as they would have been answered at their own times, by position; at least one."""
         as_of = self.lookup.view.at("time", positions)
         self._make_plain(int(positions.min()) - (LONG.items or 0))
-        answers = HeadAnswers.joined([self._score(part) for part in _chunks(positions, on_progress)])
+        said = HeadAnswers.joined([self._score(part) for part in _chunks(positions, on_progress)])
         self.catch_up(as_of)
-        return self._weighed(answers, as_of)
+        return Answers(*self.mix(said, as_of), said)
 
     @torch.no_grad()
     def catch_up(self, as_of: Shaped[Tensor, " batch"], on_progress: Progress | None = None) -> None:
@@ -157,39 +168,45 @@ class Live:
         self._losses[view.at("row", positions)] = item_losses(answers.log_probs, view.at("label", positions))
         return answers
 
-    def _weighed(self, answers: HeadAnswers, as_of: Shaped[Tensor, " batch"]) -> Answers:
-        rows = self.lookup.view.at("row", answers.near)
-        # Where nothing is near, something or other stands, with closeness 0.
-        near = torch.nan_to_num(self._losses[rows])
-        weights = adjusted(self._overall(as_of), near, answers.closeness)
-        return Answers(
-            mixed(answers.log_probs, weights), answers.log_probs, weights, answers.precedents, answers.attention
-        )
+    def mix(
+        self, said: HeadAnswers, as_of: Shaped[Tensor, " batch"], kept: Sequence[str] = HEADS, *, nearby: bool = True
+    ) -> tuple[Float[Tensor, "batch classes"], Float[Tensor, "batch _"]]:
+        """One answer of what the heads said, and how much each counts in it; by all heads, or by those that are kept.
 
-    def _overall(self, as_of: Shaped[Tensor, " batch"]) -> Float[Tensor, "batch heads"]:
+        Without `nearby` the items like an input have no say of their own. Whoever asks has caught up with the moments.
+        """
+        weights = self._overall(as_of, tuple(kept))
+        if nearby:
+            rows = self.lookup.view.at("row", said.near)
+            # Where nothing is near, something or other stands, with closeness 0.
+            near = torch.nan_to_num(self._losses[rows][..., places_of(kept)])
+            weights = adjusted(weights, near, said.closeness)
+        return mixed(said.of_heads(kept), weights), weights
+
+    def _overall(self, as_of: Shaped[Tensor, " batch"], kept: tuple[str, ...]) -> Float[Tensor, "batch _"]:
         """Weights by all items known strictly before: a label known at the very moment doesn't count yet."""
         view = self.lookup.view
         counts = (torch.searchsorted(view.items.known_at, as_of) - self.untrained_from).clamp(min=0)
-        weights = torch.empty(len(counts), len(HEADS))
+        weights = torch.empty(len(counts), len(kept))
         for block in counts.div(BLOCK, rounding_mode="floor").unique().tolist():
             mine = counts.div(BLOCK, rounding_mode="floor") == block
             start = max(0, block - 1) * BLOCK
-            found = self._extended(block, start, int(counts[mine].max()))
+            found = self._extended(kept, block, start, int(counts[mine].max()))
             weights[mine] = found[counts[mine] - start].float()
         return weights
 
-    def _extended(self, block: int, start: int, stop: int) -> Float[Tensor, "moments heads"]:
+    def _extended(self, kept: tuple[str, ...], block: int, start: int, stop: int) -> Float[Tensor, "moments _"]:
         """The weights of a block after each of its items up to `stop`, going on from what is there."""
-        known = self._weights.get(block, prior().double().unsqueeze(0))
+        known = self._weights.get((kept, block), prior(kept).double().unsqueeze(0))
         done = start + len(known) - 1
         if stop > done:
             view = self.lookup.view
             positions = torch.arange(self.untrained_from + done, self.untrained_from + stop)
-            losses = torch.nan_to_num(self._losses[view.at("row", positions)])
+            losses = torch.nan_to_num(self._losses[view.at("row", positions)][:, places_of(kept)])
             # What is erased tells nothing any more. Items that had it as a precedent keep what the heads said of them.
             losses[torch.isin(positions, view.gone)] = 0.0
-            known = torch.cat([known, shared_after(known[-1], losses, prior())])
-            self._weights[block] = known
+            known = torch.cat([known, shared_after(known[-1], losses, prior(kept))])
+            self._weights[kept, block] = known
         return known
 
 
@@ -200,8 +217,9 @@ def _chunks(positions: Int[Tensor, " batch"], on_progress: Progress | None) -> I
             on_progress(min((done + 1) * CHUNK, len(positions)), len(positions))
 
 
-def prior() -> Float[Tensor, " heads"]:
-    """Before anything is known, half of all weight is with the head that answers without a record."""
-    weights = torch.full((len(HEADS),), 0.5 / (len(HEADS) - 1))
-    weights[HEADS.index(WITHOUT_A_RECORD)] = 0.5
-    return weights
+def prior(kept: Sequence[str] = HEADS) -> Float[Tensor, " _"]:
+    """Before anything is known, half of all weight is with the head that answers without a record, if it is kept."""
+    weights = torch.full((len(kept),), 0.5 / max(1, len(kept) - 1))
+    if WITHOUT_A_RECORD in kept:
+        weights[kept.index(WITHOUT_A_RECORD)] = 0.5
+    return weights / weights.sum()

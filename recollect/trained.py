@@ -33,7 +33,8 @@ MODEL, WEIGHTS, KEYS = "model.json", "weights.safetensors", "keys.safetensors"
 @dataclass(frozen=True)
 class Trained:
     """A system with its recipe, the shape of its data, its keys and its clock. `classes` names those of training by
-    code; `window` is how many items back it looks; `intake` makes features of raw rows, where it was trained on some.
+    code; `window` is how many items back it looks, None for all; `intake` makes features of raw rows, where it was
+    trained on some.
     """
 
     system: RetrievalSystem
@@ -44,7 +45,7 @@ class Trained:
     keys: KeyFunction
     clock: Clock
     trained_on: TrainedOn
-    window: int
+    window: int | None
     intake: Intake | None = None
 
     @property

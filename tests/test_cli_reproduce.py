@@ -48,7 +48,7 @@ def test_reviews_become_a_report(tmp_path: Path) -> None:
     assert "already holds a result" in str(again.exception)
 
 
-@pytest.mark.parametrize("name", ["reviews", "electricity", "accidents"])
+@pytest.mark.parametrize("name", ["reviews", "electricity", "accidents", "ablation", "tradeoff"])
 def test_every_command_shows_an_example(name: str) -> None:
     assert f"Example: recollect reproduce {name}" in CliRunner().invoke(app, ["reproduce", name, "--help"]).output
 

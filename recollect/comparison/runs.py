@@ -22,7 +22,7 @@ from recollect.evaluation.peers import peers
 from recollect.evaluation.replay import Replayed, replay
 from recollect.evaluation.stream import Stream
 from recollect.live import Live
-from recollect.training.fit import HELD_OUT, Fitted, fit, sizes_for
+from recollect.training.fit import HELD_OUT, Fitted, Sizes, fit, sizes_for
 from recollect.training.progress import Display
 
 QUICK_STEPS = 150
@@ -68,11 +68,15 @@ class Kept:
         return result
 
 
+def sizes_at(stream: Stream, scale: Scale) -> Sizes:
+    """What the data ask for, in fewer steps where it is to be quick."""
+    sizes = sizes_for(len(stream.past))
+    return replace(sizes, steps=min(QUICK_STEPS, sizes.steps), validate_every=50) if scale == "quick" else sizes
+
+
 def fit_default(stream: Stream, seed: int, scale: Scale, display: Display, name: str, **model: object) -> Fitted:
     """The default recipe, with some of the model's settings changed."""
-    sizes = sizes_for(len(stream.past))
-    if scale == "quick":
-        sizes = replace(sizes, steps=min(QUICK_STEPS, sizes.steps), validate_every=50)
+    sizes = sizes_at(stream, scale)
     recipe = with_model(recipe_named("default"), **model)
     return fit(stream, recipe, seed=seed, sizes=sizes, bar=display.bar(f"{name} {seed}", sizes.steps))
 

@@ -195,6 +195,52 @@ def fit_pca(
     variance 1; without, the coordinates keep their proportions. `sphere` spends the last coordinate on their length.
     `fewer` allows narrower keys where the rows don't vary in as many directions.
     """
+    chosen, rows, mean, covariance = _fitted_on(features, specs)
+    weights = _weights(mean, covariance.diagonal(), chosen)
+    variances, directions = _by_variance(weights[:, None] * covariance * weights)
+    rank = int((variances > LEAST_VARIANCE * variances[0]).sum())
+    if fewer:
+        key_dim = min(key_dim, rank + sphere)
+    key_dim -= sphere
+    if not 1 <= key_dim <= rank:
+        raise KeyFunctionError(
+            f"keys of width {key_dim} were asked for, the {rows} rows vary in {rank} directions: "
+            "ask for no more than these, or fit on more rows or features"
+        )
+    variances, directions = variances[:key_dim], directions[:, :key_dim]
+    scale = variances.rsqrt() if whiten else (key_dim / variances.sum()).sqrt()
+    projection = (weights[:, None] * directions * scale).contiguous()
+    return KeyFunction("pca", chosen, key_dim + sphere, mean, projection, sphere)
+
+
+def fit_projection(
+    features: Features,
+    specs: Sequence[FeatureSpec],
+    weights: Float64[Tensor, "columns width"],
+    key_dim: int,
+    *,
+    sphere: bool = False,
+) -> KeyFunction:
+    """Keys that keep the distances of `columns @ weights`, a map learned elsewhere, as well as `key_dim` numbers can.
+
+    These are its directions of the largest variance over these rows, scaled as in `fit_pca`; where it has fewer, the
+    other coordinates are zeros, so that keys made again are as wide as before.
+    """
+    chosen, _, mean, covariance = _fitted_on(features, specs)
+    variances, directions = _by_variance(weights.T @ covariance @ weights)
+    wanted = key_dim - sphere
+    varies = (variances > LEAST_VARIANCE * variances[0])[:wanted]
+    if not bool(varies.any()):
+        raise KeyFunctionError("the weights map all rows to one point: keys need a map that tells rows apart")
+    projection = (weights @ directions[:, :wanted]) * (varies * (wanted / variances[:wanted][varies].sum()).sqrt())
+    projection = F.pad(projection, (0, wanted - projection.shape[1])).contiguous()
+    return KeyFunction("pca", chosen, key_dim, mean, projection, sphere)
+
+
+def _fitted_on(
+    features: Features, specs: Sequence[FeatureSpec]
+) -> tuple[tuple[KeyFeature, ...], int, Float64[Tensor, " columns"], Float64[Tensor, "columns columns"]]:
+    """What keys are made of, the number of rows, and mean and covariance of the columns."""
     if not specs:
         raise KeyFunctionError("a key needs at least one feature: name one")
     chosen = tuple(KeyFeature(spec.name, spec.kind, spec.width) for spec in specs)
@@ -205,26 +251,18 @@ def fit_pca(
             f"the features have {columns} columns together, PCA takes up to {MOST_COLUMNS}: "
             "leave out the feature with the most categories"
         )
-    mean, covariance = _moments(given, chosen)
-    weights = _weights(mean, covariance.diagonal(), chosen)
-    variances, directions = torch.linalg.eigh(weights[:, None] * covariance * weights)
+    return chosen, len(given[0]), *_moments(given, chosen)
+
+
+def _by_variance(
+    covariance: Float64[Tensor, "columns columns"],
+) -> tuple[Float64[Tensor, " columns"], Float64[Tensor, "columns columns"]]:
+    """Variances and their directions, largest first. A direction's sign is arbitrary: that of its largest part is made
+    positive, so that a refit gives the same."""
+    variances, directions = torch.linalg.eigh(covariance)
     variances, directions = variances.flip(0), directions.flip(1)
-    rank = int((variances > LEAST_VARIANCE * variances[0]).sum())
-    if fewer:
-        key_dim = min(key_dim, rank + sphere)
-    key_dim -= sphere
-    if not 1 <= key_dim <= rank:
-        raise KeyFunctionError(
-            f"keys of width {key_dim} were asked for, the {len(given[0])} rows vary in {rank} directions: "
-            "ask for no more than these, or fit on more rows or features"
-        )
-    variances, directions = variances[:key_dim], directions[:, :key_dim]
-    # A direction's sign is arbitrary: that of its largest part is made positive, so that a refit gives the same.
     largest = directions.abs().argmax(dim=0, keepdim=True)
-    directions = directions * directions.gather(0, largest).sign()
-    scale = variances.rsqrt() if whiten else (key_dim / variances.sum()).sqrt()
-    projection = (weights[:, None] * directions * scale).contiguous()
-    return KeyFunction("pca", chosen, key_dim + sphere, mean, projection, sphere)
+    return variances, directions * directions.gather(0, largest).sign()
 
 
 def _moments(

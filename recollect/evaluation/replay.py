@@ -4,12 +4,14 @@ Test, then learn: a row is answered from what was known strictly before it, and 
 moment its label became known. All of that is `Live`'s; here it is asked for everything that was not trained on.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from recollect.heads import HEADS
 from recollect.live import Answers, Live, Progress
 
 
@@ -32,3 +34,15 @@ def replay(live: Live, on_progress: Progress | None = None) -> Replayed:
     """Answer everything that the model was not trained on; at least one row."""
     positions = torch.arange(live.untrained_from, len(live.lookup.view.items))
     return Replayed(positions, live.answer_items(positions, on_progress))
+
+
+def hedged_by(
+    live: Live, replayed: Replayed, kept: Sequence[str] = HEADS, *, nearby: bool = True
+) -> Float[Tensor, "rows classes"]:
+    """What the hedge would have answered with some of the heads only, or by their overall record alone.
+
+    Nothing is asked again: the heads' answers are those of the replay.
+    """
+    as_of = live.lookup.view.at("time", replayed.positions)
+    log_probs, _ = live.mix(replayed.answers.said, as_of, kept, nearby=nearby)
+    return log_probs

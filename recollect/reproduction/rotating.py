@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
-from torch import Generator
+from torch import Generator, Tensor
 
 from recollect.config import Recipe, Scale, recipe_named, with_model, with_train
 from recollect.data.synthetic import RotatingTask
 from recollect.evaluation.output import claim, finish, save_figure
 from recollect.evaluation.results import summary
-from recollect.predictor import Predictor
+from recollect.predictor import Predictions, Predictor
 from recollect.records import FeatureSpec
 from recollect.reproduction.fabric import make_fabric
 from recollect.training.batches import Batch, episode_batch
@@ -93,23 +94,31 @@ def run(*, scale: Scale, recipes: list[str], seeds: list[int], out: Path, force:
 
 def learn(name: str, seed: int, sizes: Sizes, display: Display, log: Path | None) -> dict[str, Any]:
     """Train one system before the cutoff, then ask it over all of time with frozen weights."""
-    recipe = rotating_recipe(name, sizes)
-    steps, batch_size = sizes.ours if name == "default" else sizes.papers
+    started = time.perf_counter()
+    predictor, everything = train_before_cutoff(
+        rotating_recipe(name, sizes), seed, sizes.ours if name == "default" else sizes.papers, name, display, log
+    )
+    seconds = time.perf_counter() - started
+    accuracy, age = ask_over_time(predictor, everything, sizes.per_bin, seed)
+    return {"seed": seed, "seconds": seconds, "accuracy": accuracy, "age": age}
+
+
+def train_before_cutoff(
+    recipe: Recipe, seed: int, steps_and_batch: tuple[int, int], name: str, display: Display, log: Path | None = None
+) -> tuple[Predictor, RotatingBatches]:
+    """A system trained on the first half of time, and inputs from the whole of it to ask."""
+    steps, batch_size = steps_and_batch
     task = RotatingTask.draw(step_generator(seed, 0, use="task"), dates=recipe.model.dates)
     specs = [FeatureSpec("x", "embedded", task.width)]
     objective = make_objective(
         recipe, specs, specs, key_dim=task.width, num_classes=2, label_classes=2, has_times=True, seed=seed
     )
-    recency = recipe.model.recency is not None
-    started = time.perf_counter()
     title = f"{name} seed {seed}"
     fabric = make_fabric(log, title)
+    everything = RotatingBatches(task, recipe.model.recency is not None, 0.0, 1.0, fabric.device)
     settings = Run(steps, batch_size, seed, bar=display.bar(title, steps))
-    train(objective, RotatingBatches(task, recency, 0.0, CUTOFF, fabric.device), None, recipe.train, settings, fabric)
-    seconds = time.perf_counter() - started
-    everything = RotatingBatches(task, recency, 0.0, 1.0, fabric.device)
-    accuracy, age = ask_over_time(make_predictor(objective, recipe), everything, sizes.per_bin, seed)
-    return {"seed": seed, "seconds": seconds, "accuracy": accuracy, "age": age}
+    train(objective, replace(everything, last=CUTOFF), None, recipe.train, settings, fabric)
+    return make_predictor(objective, recipe), everything
 
 
 def ask_over_time(
@@ -118,12 +127,19 @@ def ask_over_time(
     """Accuracy and mean age of the precedents in each bin of time."""
     accuracy, age = [], []
     for index in range(BINS):
-        generator = step_generator(seed, index, use="ask")
-        batch = replace(source, first=index / BINS, last=(index + 1) / BINS).batch(per_bin, generator)
-        answers = predictor.predict(batch.inputs)
-        accuracy.append(float((answers.log_probs.argmax(1) == batch.targets).float().mean()))
+        answers, targets = ask_bin(predictor, source, index, per_bin, seed)
+        accuracy.append(float((answers.log_probs.argmax(1) == targets).float().mean()))
         age.append(float(answers.age.mean()) if answers.age is not None and answers.age.numel() else 0.0)
     return accuracy, age
+
+
+def ask_bin(
+    predictor: Predictor, source: RotatingBatches, index: int, per_bin: int, seed: int
+) -> tuple[Predictions, Int[Tensor, " batch"]]:
+    """Answers to inputs from one bin of time, and what would have been right; the same inputs for every predictor."""
+    generator = step_generator(seed, index, use="ask")
+    batch = replace(source, first=index / BINS, last=(index + 1) / BINS).batch(per_bin, generator)
+    return predictor.predict(batch.inputs), batch.targets
 
 
 def tenths(bins: Sequence[float]) -> list[float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from lightning_fabric import Fabric
 from torch import Tensor
 
@@ -23,35 +23,21 @@ from recollect.history.visibility import Window
 from recollect.inputs import Lookup
 from recollect.live import Live, TrainedOn
 from recollect.model.build import SlotGroup
-from recollect.model.system import RetrievalSystem
 from recollect.records import Clock
-from recollect.retrieval.top import top_of_groups
 from recollect.trained import Trained
 from recollect.training.batches import HistoryRows
-from recollect.training.loop import Run, train
+from recollect.training.key_refresh import learned_keys, set_sharpness, train_refreshing
+from recollect.training.loop import Run
 from recollect.training.objective import make_objective
 from recollect.training.progress import StepBar
+from recollect.training.slots import RECENT_SHARE, select_beforehand, slot_groups
 from recollect.training.step import Objective
 
 HELD_OUT = 0.15
 """The newest part of the past: it decides when to stop, and is the first that heads are judged by."""
 
-PERPLEXITY = 32.0
-"""Queries ask so sharply at first that their probability is spread over about so many items."""
-
-SHARPENED = 128
-"""Inputs by which that is measured."""
-
-RECENT_SHARE = 0.5
-"""Part of the slots that start as the most recent items; the others start as the nearest."""
-
-HORIZON = 1000.0
-"""The nearest slots prefer newer items: a logit is worth so many items of age at first."""
-
-BARELY = 1e-3
 WINDOW = 8192
 KEY_DIM = 64
-TILE = 256
 LEAST_PAST = 20
 """With fewer rows nothing is held out: three rows or less would tell nothing."""
 
@@ -61,7 +47,11 @@ FEW = 5000
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the network is and how much it is trained; chosen from the data by `sizes_for`."""
+    """How large the network is and how much it is trained; chosen from the data by `sizes_for`.
+
+    `recent_share` of the slots hold the most recent items, the others the nearest; `window` is how many of the last
+    items an input sees, None for all of them.
+    """
 
     width: int
     num_retrieved: int
@@ -70,22 +60,38 @@ class Sizes:
     patience: int
     validate_every: int
     validation_size: int
+    recent_share: float = RECENT_SHARE
+    window: int | None = WINDOW
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A trained model over the history of a stream, rows after the cutoff included: they are seen in their time."""
+    """A trained model over the history of a stream, rows after the cutoff included: they are seen in their time.
+
+    `held_out_loss` is the lowest there was on the newest part of the past, plain plus rehearsed.
+    """
 
     objective: Objective
     model: Trained
     lookup: Lookup
     trained: Int[Tensor, " inputs"]
+    held_out_loss: float
 
     def live(self) -> Live:
         """The model over its own history."""
         found = self.model.live()
         found.follow(self.lookup.view.source)
         return found
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """A history by certain keys, how slots ask it, and what its first items select."""
+
+    keys: KeyFunction
+    lookup: Lookup
+    groups: list[SlotGroup]
+    selected: Int[Tensor, "items retrieved"] | None = None
 
 
 def sizes_for(rows: int) -> Sizes:
@@ -118,7 +124,7 @@ def _few_sizes(rows: int) -> Sizes:
     )
 
 
-def history_of(stream: Stream, keys: KeyFunction, clock: Clock) -> Lookup:
+def history_of(stream: Stream, keys: KeyFunction, clock: Clock, window: int | None = WINDOW) -> Lookup:
     """All rows of a stream as items, in order of when their labels were known."""
     known_at = torch.from_numpy(stream.known_at)
     order = known_at.argsort(stable=True)
@@ -132,7 +138,7 @@ def history_of(stream: Stream, keys: KeyFunction, clock: Clock) -> Lookup:
         keys.fingerprint,
     )
     view = KeyTable(clock, key_function=keys.fingerprint).follow(history)
-    return Lookup(view, window=Window(items=WINDOW))
+    return Lookup(view, window=Window(items=window))
 
 
 def fit(
@@ -143,9 +149,13 @@ def fit(
     sizes: Sizes | None = None,
     fabric: Fabric | None = None,
     bar: StepBar | None = None,
+    key_refreshes: int = 0,
     least_past: int = LEAST_PAST,
 ) -> Fitted:
-    """Train on what was known before the cutoff; after it there may be nothing."""
+    """Train on what was known before the cutoff, with keys made anew by what was learned so many times meanwhile.
+
+    After the cutoff there may be nothing.
+    """
     past = torch.from_numpy(stream.past)
     if len(past) < least_past:
         raise SettingError(
@@ -154,29 +164,42 @@ def fit(
     sizes = sizes or sizes_for(len(past))
     recipe = with_model(recipe, width=sizes.width, num_retrieved=sizes.num_retrieved)
     before = {name: value[past] for name, value in stream.features.items()}
-    keys = fit_pca(before, stream.specs, KEY_DIM, sphere=True, fewer=True)
     times = stream.time[stream.past]
     clock = Clock(_plain(times[0]), max(_plain(times[-1] - times[0]), 1))
-    lookup = history_of(stream, keys, clock)
     # Rows of the past in order of when they were known: the positions before the first that wasn't.
-    known = int((lookup.view.items.known_at < stream.cutoff).sum())
+    known = int((stream.known_at < stream.cutoff).sum())
     split = int((1 - HELD_OUT) * known) if known >= LEAST_PAST else known
     trained, held_out = torch.arange(split), torch.arange(split, known)
-    groups = slot_groups(lookup, trained, recipe.model.num_retrieved)
+
+    def keyed(keys: KeyFunction) -> Keyed:
+        lookup = history_of(stream, keys, clock, sizes.window)
+        return Keyed(keys, lookup, slot_groups(lookup, trained, sizes.num_retrieved, sizes.recent_share))
+
+    def selecting(state: Keyed) -> Keyed:
+        return replace(state, selected=select_beforehand(objective.system, state.lookup, known))
+
+    def renewed() -> Keyed:
+        state = keyed(learned_keys(objective.system, before, stream.specs, first.keys.key_dim))
+        set_sharpness(objective.system, [group.sharpness for group in state.groups])
+        return selecting(state)
+
+    def rows(state: Keyed) -> tuple[HistoryRows, HistoryRows | None]:
+        training = HistoryRows(state.lookup, trained, state.selected)
+        return training, replace(training, positions=held_out) if len(held_out) else None
+
+    first = keyed(fit_pca(before, stream.specs, KEY_DIM, sphere=True, fewer=True))
     objective = make_objective(
         recipe,
         stream.specs,
         stream.specs,
-        key_dim=keys.key_dim,
+        key_dim=first.keys.key_dim,
         num_classes=stream.num_classes,
         label_classes=stream.num_classes,
         has_times=True,
         seed=seed,
-        groups=groups,
+        groups=first.groups,
     )
-    rows = HistoryRows(lookup, trained, selected=select_beforehand(objective.system, lookup, known))
-    validation = replace(rows, positions=held_out) if len(held_out) else None
-    settings = replace(recipe.train, patience=None if validation is None else sizes.patience)
+    settings = replace(recipe.train, patience=sizes.patience if len(held_out) else None)
     run = Run(
         sizes.steps,
         sizes.batch_size,
@@ -185,74 +208,27 @@ def fit(
         validation_size=min(sizes.validation_size, len(held_out)),
         bar=bar,
     )
-    train(objective, rows, validation, settings, run, fabric)
-    known_at = lookup.view.items.known_at
+    refreshes = key_refreshes if sizes.num_retrieved else 0
+    best, progress = train_refreshing(objective, selecting(first), renewed, rows, refreshes, settings, run, fabric)
+    if refreshes:
+        set_sharpness(objective.system, [group.sharpness for group in best.groups])
+    known_at = best.lookup.view.items.known_at
     until = _plain(known_at[min(split, known - 1)])
     trained_on = TrainedOn(until, split - TrainedOn(until).count(known_at))
     model = Trained(
         objective.system,
         recipe,
-        tuple(groups),
+        tuple(best.groups),
         stream.specs,
         tuple(str(code) for code in range(stream.num_classes)),
-        keys,
+        best.keys,
         clock,
         trained_on,
-        WINDOW,
+        sizes.window,
     )
-    return Fitted(objective, model, lookup, trained)
+    return Fitted(objective, model, best.lookup, trained, progress.best_loss)
 
 
 def _plain(value: Any) -> int | float:
     number: int | float = value.item()
     return number
-
-
-def slot_groups(lookup: Lookup, trained: Int[Tensor, " inputs"], slots: int) -> list[SlotGroup]:
-    """Slots that start as the most recent items, and slots that start as the nearest."""
-    items, recent = len(trained), round(RECENT_SHARE * slots)
-    sharpness = calibrated_sharpness(lookup, trained, min(SHARPENED, max(16, items // 32)))
-    return [SlotGroup(recent, BARELY, float(items)), SlotGroup(slots - recent, sharpness, items / HORIZON)]
-
-
-@torch.no_grad()
-def select_beforehand(system: RetrievalSystem, lookup: Lookup, known: int) -> Int[Tensor, "items retrieved"]:
-    """What the first `known` items select as inputs with the queries as they are."""
-    assert system.group_sizes is not None
-    found = []
-    for first in range(0, known, TILE):
-        inputs = lookup.inputs_at(torch.arange(first, min(first + TILE, known)))
-        queries = system.distinct_queries(system.encode(inputs.features), inputs.own_keys)
-        found.append(top_of_groups(queries, system.group_sizes, inputs.keys, inputs.visible))
-    return torch.cat(found)
-
-
-@torch.no_grad()
-def calibrated_sharpness(lookup: Lookup, trained: Int[Tensor, " inputs"], sample: int = SHARPENED) -> float:
-    """How much an input's own key has to be scaled for its perplexity over what it sees to be PERPLEXITY."""
-    chosen = trained[torch.linspace(len(trained) // 3, len(trained) - 1, min(sample, len(trained))).long()]
-    view = lookup.view
-    seen = view.visible(view.at("time", chosen), lookup.window)
-    keys = view.items.key.float()
-    scale = (keys.shape[1] + 1) ** -0.5
-    products = [
-        keys[start:stop] @ own * scale
-        for own, start, stop in zip(
-            view.at("key", chosen).float(), seen.start.tolist(), seen.stop.tolist(), strict=True
-        )
-        if stop - start > PERPLEXITY
-    ]
-    low, high = -3.0, 9.0
-    for _ in range(20):
-        middle = (low + high) / 2
-        entropies = [_entropy(math.exp(middle) * product) for product in products]
-        if entropies and sum(entropies) / len(entropies) > math.log(PERPLEXITY):
-            low = middle
-        else:
-            high = middle
-    return math.exp(low) if products else 1.0
-
-
-def _entropy(logits: Float[Tensor, " items"]) -> float:
-    log_p = logits.log_softmax(0)
-    return float(-(log_p.exp() * log_p).sum())

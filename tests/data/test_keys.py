@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from recollect.data import keys
-from recollect.data.keys import KeyFunction, first_columns, fit_pca
+from recollect.data.keys import KeyFunction, first_columns, fit_pca, fit_projection
 from recollect.errors import KeyFunctionError
 from recollect.records import Features, FeatureSpec
 
@@ -263,3 +263,26 @@ def test_a_sphere_is_saved_and_part_of_the_fingerprint(tmp_path: Path) -> None:
     assert torch.equal(back(rows), function(rows))
     assert back.fingerprint == function.fingerprint
     assert function.fingerprint != fit_pca(rows, specs, key_dim=3).fingerprint
+
+
+def test_a_projection_keeps_the_distances_of_a_learned_map() -> None:
+    features, generator = made(), torch.Generator().manual_seed(1)
+    weights = torch.randn(28, 6, generator=generator, dtype=torch.float64)
+    function = fit_projection(features, SPECS, weights, 6)
+    shop = torch.nn.functional.one_hot(features["shop"], 5)
+    mapped = torch.cat([features["text"], features["amounts"], shop], dim=1).double() @ weights
+    near, far = torch.pdist(function(features).double()), torch.pdist(mapped)
+    torch.testing.assert_close(near / near.mean(), far / far.mean(), rtol=1e-4, atol=1e-5)
+    assert float(function(features).square().sum(1).mean()) == pytest.approx(6, rel=1e-3)
+
+
+def test_a_projection_is_as_wide_as_asked_for_though_its_map_is_not() -> None:
+    weights = torch.zeros(28, 6, dtype=torch.float64)
+    weights[0, 0], weights[1, 3] = 1.0, -2.0
+    function = fit_projection(made(), SPECS, weights, 9, sphere=True)
+    found = function(made())
+    assert found.shape == (ROWS, 9)
+    assert not found[:, 2:8].any()
+    torch.testing.assert_close(found.norm(dim=1), torch.full((ROWS,), 3.0))
+    with pytest.raises(KeyFunctionError, match="map all rows to one point"):
+        fit_projection(made(), SPECS, torch.zeros(28, 6, dtype=torch.float64), 4)

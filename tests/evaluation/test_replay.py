@@ -6,13 +6,14 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from recollect.evaluation.replay import Replayed, replay
+from recollect.evaluation.replay import Replayed, hedged_by, replay
 from recollect.heads import HEADS, WITHOUT_A_RECORD
 from recollect.history.key_table import KeyTable
 from recollect.history.memory import MemoryHistory
 from recollect.history.visibility import Window
 from recollect.live import Live, TrainedOn, prior
 from recollect.model.build import SlotGroup, build_system
+from recollect.model.hedge import fixed_share, item_losses
 from recollect.predictor import Predictor
 from recollect.records import Clock, FeatureSpec
 
@@ -112,6 +113,34 @@ def test_answers_are_probabilities_of_all_heads() -> None:
     assert torch.equal(result.head("vote"), result.answers.heads[:, HEADS.index("vote")])
 
 
+def live_over(count: int, seed: int) -> Live:
+    features, labels, times, known_at = rows(count, seed)
+    return over(MemoryHistory({"x": features}, features, labels, times, known_at), 5)
+
+
+def test_heads_can_be_left_out_after_the_fact() -> None:
+    live = live_over(60, 3)
+    result = replay(live)
+    assert torch.equal(hedged_by(live, result), result.log_probs)
+    for name in HEADS:
+        torch.testing.assert_close(hedged_by(live, result, [name]), result.head(name))
+    without = hedged_by(live, result, [name for name in HEADS if name != "vote"])
+    assert not torch.equal(without, result.log_probs)
+    torch.testing.assert_close(without.exp().sum(-1), torch.ones(55))
+    assert torch.equal(hedged_by(live, result), result.log_probs)  # what is left out once is not left out for good
+
+
+def test_without_near_items_the_record_of_all_items_decides() -> None:
+    live = live_over(60, 3)
+    result = replay(live)
+    as_of = live.lookup.view.at("time", result.positions)
+    _, overall = live.mix(result.answers.said, as_of, nearby=False)
+    losses = item_losses(result.answers.heads, live.lookup.view.items.label[5:])
+    counts = torch.searchsorted(live.lookup.view.items.known_at[5:], as_of)
+    torch.testing.assert_close(overall, fixed_share(losses, prior())[counts])
+    assert not torch.equal(overall, result.answers.weights)
+
+
 def test_a_row_is_answered_alike_alone_and_in_company() -> None:
     features, labels, times, known_at = rows(80, 5)
     history = MemoryHistory({"x": features}, features, labels, times, known_at)
@@ -125,6 +154,8 @@ def test_a_row_is_answered_alike_alone_and_in_company() -> None:
 def test_before_any_label_is_known_the_wary_head_counts_half() -> None:
     assert float(prior()[HEADS.index(WITHOUT_A_RECORD)]) == 0.5
     assert float(prior().sum()) == pytest.approx(1.0)
+    assert prior(["vote", "corrected"]).tolist() == [0.5, 0.5]
+    assert prior([WITHOUT_A_RECORD]).tolist() == [1.0]
 
 
 def test_progress_is_told() -> None:

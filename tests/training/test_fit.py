@@ -12,7 +12,8 @@ from recollect.errors import SettingError
 from recollect.evaluation.replay import replay
 from recollect.evaluation.stream import Stream
 from recollect.records import FeatureSpec
-from recollect.training.fit import Fitted, Sizes, calibrated_sharpness, fit, history_of, sizes_for
+from recollect.training.fit import Fitted, Sizes, fit, history_of, sizes_for
+from recollect.training.slots import calibrated_sharpness
 
 SIZES = Sizes(width=16, num_retrieved=8, steps=60, batch_size=64, patience=6, validate_every=20, validation_size=64)
 
@@ -92,6 +93,27 @@ def test_queries_start_at_the_perplexity_that_was_asked_for() -> None:
         log_p = (sharp * (keys[:row] @ keys[row]) / (keys.shape[1] + 1) ** 0.5).log_softmax(0)
         entropies.append(float(-(log_p.exp() * log_p).sum()))
     assert np.exp(np.mean(entropies)) == pytest.approx(32, rel=0.15)
+
+
+@pytest.mark.parametrize(("share", "groups"), [(0.0, (8,)), (0.25, (2, 6)), (1.0, (8,))])
+def test_slots_are_shared_out_between_the_recent_and_the_nearest(share: float, groups: tuple[int, ...]) -> None:
+    rows = stream(rows=200, cutoff=150)
+    fitted = fit(rows, recipe_named("default"), sizes=replace(SIZES, steps=1, recent_share=share))
+    assert fitted.objective.system.group_sizes == groups
+    picked = fitted.model.predictor.predict(fitted.lookup.inputs_at(torch.tensor([180]))).positions
+    newest = set(range(180 - round(share * 8), 180))
+    assert newest <= set(picked.flatten().tolist())
+    assert share == 1.0 or min(picked.flatten().tolist()) < 172
+
+
+def test_a_window_bounds_what_is_seen_and_no_slots_are_a_plain_classifier() -> None:
+    rows = stream(rows=200, cutoff=150)
+    sizes = replace(SIZES, steps=2, num_retrieved=4)
+    for window, oldest in ((10, 170), (None, 0)):
+        seen = fit(rows, recipe_named("default"), sizes=replace(sizes, window=window)).lookup
+        assert seen.inputs_at(torch.tensor([180])).visible.start.tolist() == [oldest]
+    plain = fit(rows, recipe_named("default"), sizes=replace(sizes, num_retrieved=0))
+    assert plain.model.predictor.predict(plain.lookup.inputs_at(torch.tensor([180]))).log_probs.shape == (1, 2)
 
 
 def test_too_little_past_is_refused() -> None:

@@ -1,0 +1,238 @@
+"""What each idea is worth: our recipe with one of them taken away at a time, and the paper's with one of its tricks.
+
+On the rotating boundary, and on a stream of real rows where there is one. Trained before the cutoff, judged after it;
+whatever only weighs answers differently is computed from the answers of the full recipe, and nothing is trained again.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from rich.console import Console
+from torch import Tensor
+
+from recollect.comparison.runs import answer_all, asked_and_before, sizes_at
+from recollect.config import Recipe, Scale, recipe_named, with_model, with_step
+from recollect.evaluation.metrics import MEASURES, LogProbs, accuracy, mean_over_bins, per_bin
+from recollect.evaluation.output import claim, finish, save_figure
+from recollect.evaluation.replay import Replayed, hedged_by
+from recollect.evaluation.results import summary
+from recollect.evaluation.stream import Stream
+from recollect.heads import HEADS
+from recollect.live import Live
+from recollect.reproduction import rotating
+from recollect.reproduction.ablation_figures import ablation_table, draw
+from recollect.reproduction.drift import PAPER_KEY_DIM
+from recollect.reproduction.reviews_paper import BAG_OF_TRICKS, Variant, run_paper_recipe
+from recollect.training.fit import fit
+from recollect.training.progress import Display
+from recollect.training.slots import RECENT_SHARE
+
+FULL = "everything"
+"""The recipe that all others of its group are compared with; it comes first."""
+
+ALONE = ("wary", "trusting", "no_context")
+"""Heads that are also asked without any hedge."""
+
+Scores = dict[str, float]
+Group = dict[str, list[Scores]]
+"""By what was taken away, the scores of each seed."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of a stream is used: so many of the newest rows of the past, and so many bins after the cutoff, of
+    these no more than the first `asked` rows."""
+
+    past: int | None
+    bins: int
+    asked: int | None = None
+
+
+EXTENTS: dict[Scale, Extent] = {"quick": Extent(2500, 1, 1500), "default": Extent(None, 4), "paper": Extent(None, 4)}
+
+
+@dataclass(frozen=True)
+class Ours:
+    """Our recipe, or one with something taken away."""
+
+    recipe: Recipe
+    recent_share: float = RECENT_SHARE
+
+
+def our_recipes(full: Recipe) -> dict[str, Ours]:
+    """What has to be trained anew, on rows of a table."""
+    return {
+        FULL: Ours(full),
+        "rehearsal": Ours(_rehearsing(full, probability=0.0)),
+        "the trusting half": Ours(_rehearsing(full, trusting=0.0)),
+        "rehearsed regions": Ours(_rehearsing(full, region=0.0)),
+        "rehearsed change points": Ours(_rehearsing(full, change_point=0.0)),
+        "ages": Ours(with_model(full, ages=False)),
+        "recent slots (all nearest)": Ours(full, recent_share=0.0),
+        "nearest slots (all recent)": Ours(full, recent_share=1.0),
+        "input dropout": Ours(_dropping(full, input=0.0)),
+        "context dropout": Ours(_dropping(full, context=0.0)),
+    }
+
+
+def rotating_recipes(sizes: rotating.Sizes) -> dict[str, Recipe]:
+    """On the rotating boundary, where queries are learned; the paper's recipe last, for reference.
+
+    Leave-one-out compares chains with each other, so a single chain takes the greedy baseline with it.
+    """
+    full = rotating.rotating_recipe("default", sizes)
+    return {
+        FULL: full,
+        "rehearsal": _rehearsing(full, probability=0.0),
+        "the recency coordinate": with_model(full, recency=None),
+        "ages": with_model(full, ages=False),
+        "leave-one-out (greedy baseline)": with_step(full, estimator="greedy_baseline"),
+        "several chains (greedy baseline)": with_step(full, estimator="greedy_baseline", samples=1),
+        "all of it (the paper's recipe)": rotating.rotating_recipe("paper", sizes),
+    }
+
+
+def _rehearsing(recipe: Recipe, **changes: float) -> Recipe:
+    return with_step(recipe, rehearsal=replace(recipe.step.rehearsal, **changes))
+
+
+def _dropping(recipe: Recipe, **changes: float) -> Recipe:
+    return with_step(recipe, dropouts=replace(recipe.step.dropouts, **changes))
+
+
+def run(
+    *,
+    scale: Scale,
+    seeds: Sequence[int],
+    out: Path,
+    force: bool,
+    stream: Stream | None = None,
+    name: str = "reviews",
+    paper_keys: Float[Tensor, "rows width"] | None = None,
+) -> dict[str, Any]:
+    """Train with and without each idea, and write the report. Without a stream there is the rotating boundary alone."""
+    claim(out, force=force)
+    groups: dict[str, Group] = {}
+    with Display() as display:
+        for seed in seeds:
+            if stream is not None:
+                rows = rows_within(stream, EXTENTS[scale])
+                cut = stream.take(rows)
+                _add(groups, f"{name}, ours", on_stream(cut, seed, scale, display), display)
+                keys = None if paper_keys is None else paper_keys[torch.from_numpy(rows)]
+                _add(groups, f"{name}, the paper's", papers_tricks(cut, keys, seed, scale, display), display)
+            _add(groups, "rotating boundary", on_rotating(seed, scale, display), display)
+    results = {title: compared(group) for title, group in groups.items()}
+    report = {"scale": scale, "seeds": list(seeds), "groups": results}
+    save_figure(draw(results), out, "ablation")
+    path = finish(out, report)
+    for title, variants in results.items():
+        Console().print(ablation_table(title, variants))
+    Console().print(f"report: {path}")
+    return report
+
+
+def rows_within(stream: Stream, extent: Extent) -> NDArray[np.int64]:
+    """Neighbouring rows around the cutoff. The first of them is of the past, so nothing known is left out after it."""
+    first = 0 if extent.past is None else int(stream.past[-extent.past :][0])
+    bins = np.unique(stream.bins[stream.asked])[: extent.bins]
+    last = int(stream.asked[np.isin(stream.bins[stream.asked], bins)][: extent.asked][-1])
+    return np.arange(first, last + 1)
+
+
+def _add(groups: dict[str, Group], title: str, found: Iterator[tuple[str, Scores]], display: Display) -> None:
+    group = groups.setdefault(title, {})
+    for taken, scores in found:
+        group.setdefault(taken, []).append(scores)
+        what = "with everything" if taken == FULL else f"without {taken}"
+        display.say(f"{title}, {what}: accuracy {scores['accuracy']:.3f}, {scores['seconds']:.0f} s")
+
+
+def on_stream(stream: Stream, seed: int, scale: Scale, display: Display) -> Iterator[tuple[str, Scores]]:
+    """Our recipe by labels alone, as in the paper's main result; what only weighs heads comes from the full one."""
+    full = with_model(recipe_named("default"), retrieve="labels")
+    for name, ours in our_recipes(full).items():
+        started = time.perf_counter()
+        sizes = replace(sizes_at(stream, scale), recent_share=ours.recent_share)
+        bar = display.bar(f"{name} {seed}", sizes.steps)
+        live = fit(stream, ours.recipe, seed=seed, sizes=sizes, bar=bar).live()
+        replayed = answer_all(live, stream, display, name)
+        seconds = time.perf_counter() - started
+        yield name, _scores_on(stream, replayed, replayed.log_probs, seconds)
+        if name == FULL:
+            for less, log_probs in other_hedges(live, replayed).items():
+                yield less, _scores_on(stream, replayed, log_probs, 0.0)
+
+
+def other_hedges(live: Live, replayed: Replayed) -> dict[str, Float[Tensor, "rows classes"]]:
+    """The same answers of the heads, mixed without one of them, by their overall record alone, and not at all."""
+    found = {f"the head {name}": hedged_by(live, replayed, [each for each in HEADS if each != name]) for name in HEADS}
+    found["weights by near items"] = hedged_by(live, replayed, nearby=False)
+    return found | {f"the hedge (head {name} alone)": replayed.head(name) for name in ALONE}
+
+
+def _scores_on(stream: Stream, replayed: Replayed, log_probs: Tensor, seconds: float) -> Scores:
+    answers, _ = asked_and_before(stream, replayed, log_probs)
+    return scores_of(answers, stream.labels[stream.asked], stream.bins[stream.asked], seconds)
+
+
+def papers_tricks(
+    stream: Stream, keys: Float[Tensor, "rows width"] | None, seed: int, scale: Scale, display: Display
+) -> Iterator[tuple[str, Scores]]:
+    """The paper's recipe, labels only by learned queries, less one trick at a time."""
+    table = torch.from_numpy(stream.model_table) if keys is None else keys
+    first_columns = table[:, :PAPER_KEY_DIM].float()
+    asked = stream.asked
+    for trick in (None, *sorted(BAG_OF_TRICKS)):
+        started = time.perf_counter()
+        variant = Variant(tricks=BAG_OF_TRICKS - {trick}) if trick else Variant()
+        answers = run_paper_recipe(stream, first_columns, variant, scale, seed, display=display)
+        seconds = time.perf_counter() - started
+        name = trick.replace("_", " ") if trick else FULL
+        yield name, scores_of(answers, stream.labels[asked], stream.bins[asked], seconds)
+
+
+def on_rotating(seed: int, scale: Scale, display: Display) -> Iterator[tuple[str, Scores]]:
+    """Judged over the five tenths of time after the cutoff."""
+    sizes = rotating.SIZES[scale]
+    for name, recipe in rotating_recipes(sizes).items():
+        started = time.perf_counter()
+        steps = sizes.ours if recipe.model.architecture == "precedents" else sizes.papers
+        predictor, everything = rotating.train_before_cutoff(recipe, seed, steps, name, display)
+        log_probs, labels, bins = [], [], []
+        for index in range(round(rotating.CUTOFF * rotating.BINS), rotating.BINS):
+            answers, targets = rotating.ask_bin(predictor, everything, index, sizes.per_bin, seed)
+            log_probs.append(answers.log_probs.cpu().numpy())
+            labels.append(targets.cpu().numpy())
+            bins.append(np.full(len(labels[-1]), 10 * index // rotating.BINS))
+        seconds = time.perf_counter() - started
+        yield name, scores_of(np.concatenate(log_probs), np.concatenate(labels), np.concatenate(bins), seconds)
+
+
+def scores_of(log_probs: LogProbs, labels: NDArray[np.int64], bins: NDArray[np.int64], seconds: float) -> Scores:
+    """Means over bins after the cutoff, the accuracy of the first of them, and how long it took to get there."""
+    means = ("accuracy", "balanced_accuracy", "nll")
+    found = {measure: mean_over_bins(MEASURES[measure], log_probs, labels, bins) for measure in means}
+    return {**found, "first_bin": float(per_bin(accuracy, log_probs, labels, bins)[0]), "seconds": seconds}
+
+
+def compared(group: Group) -> dict[str, dict[str, Any]]:
+    """Scores over seeds, and how far each is from the full recipe with the same seed."""
+    return {
+        name: {
+            **{measure: summary([scores[measure] for scores in seeds]) for measure in seeds[0]},
+            "difference": {
+                measure: summary([one[measure] - other[measure] for one, other in zip(seeds, group[FULL], strict=True)])
+                for measure in seeds[0]
+                if measure != "seconds"
+            },
+        }
+        for name, seeds in group.items()
+    }

@@ -1,0 +1,74 @@
+"""The trade-off as a table and as two panels: accuracy against the time of a prediction and of a step of training."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, ScalarFormatter
+from rich.table import Table
+
+from recollect.planning.sizes import show_bytes
+
+COLOURS = ("#56B4E9", "#0072B2", "#009E73", "#D55E00", "#CC79A7")
+PANELS = {"ms_per_prediction": "ms of CPU per prediction", "ms_per_step": "ms of CPU per step of training"}
+
+Point = dict[str, Any]
+
+
+def tradeoff_table(points: Sequence[Point], name: str) -> Table:
+    """One line for each number of slots and window; the first has none, and all others are compared with it."""
+    table = Table(title=f"{name}: what history costs and what it brings")
+    for column in ("slots", "K", "accuracy", "ms/prediction", "ms/step", "+ tile", "+ step", "table"):
+        table.add_column(column, justify="right")
+    plain = points[0]
+    for point in points:
+        means = {name: value["mean"] for name, value in point.items() if isinstance(value, dict)}
+        added = [max(0, round(means[part] - plain[part]["mean"])) for part in ("prediction_bytes", "step_bytes")]
+        table.add_row(
+            str(point["slots"]),
+            window_name(point["window"]),
+            f"{means['accuracy']:.3f}",
+            f"{means['ms_per_prediction']:.2f} ({means['times_prediction']:.1f}x)",
+            f"{means['ms_per_step']:.1f} ({means['times_step']:.1f}x)",
+            *(show_bytes(each) for each in (*added, round(means["table_bytes"]))),
+        )
+    return table
+
+
+def window_name(window: int | None) -> str:
+    if window is None:
+        return "all"
+    return f"{window:,}" if window else "-"
+
+
+def draw(points: Sequence[Point], name: str) -> Figure:
+    """A line for each window through its numbers of slots, which stand beside the markers."""
+    figure = Figure(figsize=(10.5, 4.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, (measure, label) in zip(axes, PANELS.items(), strict=True):
+        _draw_panel(axis, points, measure)
+        axis.set_xlabel(label)
+    axes[0].set_ylabel("accuracy after the cutoff, mean over periods")
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside right upper", frameon=False, fontsize=9)
+    figure.suptitle(f"{name}: accuracy against time; numbers are the slots", fontsize=11)
+    return figure
+
+
+def _draw_panel(axis: Axes, points: Sequence[Point], measure: str) -> None:
+    plain, *others = points
+    axis.plot(plain[measure]["mean"], plain["accuracy"]["mean"], "k*", ms=11, label="no context")
+    axis.axhline(plain["accuracy"]["mean"], color="black", lw=0.8, ls=":")
+    for window, colour in zip(dict.fromkeys(point["window"] for point in others), COLOURS, strict=False):
+        same = [point for point in others if point["window"] == window]
+        x, y = [point[measure]["mean"] for point in same], [point["accuracy"]["mean"] for point in same]
+        axis.plot(x, y, "o-", color=colour, ms=5, lw=1.2, label=f"K = {window_name(window)}")
+        for point, left, height in zip(same, x, y, strict=True):
+            axis.annotate(
+                str(point["slots"]), (left, height), xytext=(4, 4), textcoords="offset points", fontsize=7, color=colour
+            )
+    axis.set_xscale("log")
+    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.grid(alpha=0.3, which="both")
