@@ -12,7 +12,9 @@ Columns = Annotated[list[str] | None, typer.Option(help="May be repeated.", show
 
 
 def compare(
-    data: Annotated[Path, typer.Argument(help="A table: .jsonl (.gz, .zst), .csv or .parquet.")],
+    data: Annotated[
+        Path, typer.Argument(help="A table: .jsonl (.gz, .zst), .csv or .parquet; or electricity, which comes along.")
+    ],
     time: Annotated[str | None, typer.Option(help="Column of times.", show_default="inferred, or row order")] = None,
     label: Annotated[str | None, typer.Option(help="Column of labels.", show_default="inferred")] = None,
     known_at: Annotated[str | None, typer.Option(help="Column that says when a label became known.")] = None,

@@ -4,6 +4,8 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from recollect.data.schema import TableSchema, schema_table
 from recollect.data.tables.times import read_times
 from recollect.errors import DataError, SettingError
 from recollect.evaluation.peers import DEFAULT, SLOW
+
+EXAMPLE = "electricity"
+"""Given in place of a file: data that ships with the package."""
 
 UNITS = {"s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9, "w": 7 * 86_400 * 10**9}
 
@@ -45,9 +50,13 @@ def read(data: Path, given: Mapping[str, Any], *, quiet: bool) -> tuple[Events, 
 
 def read_table(data: Path, given: Mapping[str, Any], *, quiet: bool) -> tuple[Events, TableSchema]:
     """The labelled events of a table with what was inferred of it, shown unless `quiet`."""
-    if not data.exists():
-        raise DataError(f"there is no file {data}: give the path of a table")
-    rows = first_rows(data)
+    source: Any = data
+    if str(data) == EXAMPLE:
+        source = electricity_table()
+        given = {**given, "time": given["time"] or "time", "label": given["label"] or "target"}
+    elif not data.exists():
+        raise DataError(f'there is no file {data}: give the path of a table, or "{EXAMPLE}" for one that comes along')
+    rows = first_rows(source)
     columns = {role: given[role] for role in ("time", "known_at", "label", "id")}
     features = {role: given[role] for role in ("text", "numeric", "categorical", "ignore")}
     schema = infer_schema(rows, **columns, **features)
@@ -55,11 +64,19 @@ def read_table(data: Path, given: Mapping[str, Any], *, quiet: bool) -> tuple[Ev
         raise DataError(f"no column of {data.name} looks like a label: name it with --label")
     if not quiet:
         Console().print(schema_table(schema, rows))
-    events, reading = read_all(data, schema, bad_rows=given["bad_rows"])
+    events, reading = read_all(source, schema, bad_rows=given["bad_rows"])
     if not quiet:
         Console().print(f"{data.name}: {reading.summary}")
     _check_ids(events)
     return events, schema
+
+
+def electricity_table() -> pl.DataFrame:
+    """The Australian electricity market, which ships with the package, with the time of each half-hour."""
+    with files("recollect.data").joinpath("electricity.csv.gz").open("rb") as file:
+        table = pl.read_csv(file.read())
+    start = datetime(1996, 5, 7, tzinfo=UTC)
+    return table.with_columns(time=pl.Series([start + index * timedelta(minutes=30) for index in range(table.height)]))
 
 
 def _check_ids(events: Events) -> None:

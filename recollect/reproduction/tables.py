@@ -31,7 +31,7 @@ ACCIDENTS = TableSchema(
 
 def electricity_stream(label_delay: int = 0) -> Stream:
     """45,312 half-hours from May 1996; trained on the first 30%, judged by quarters of 90 days."""
-    with files("recollect.reproduction").joinpath("data/electricity.csv.gz").open("rb") as file:
+    with files("recollect.data").joinpath("electricity.csv.gz").open("rb") as file:
         table = pl.read_csv(file.read())
     start = int(datetime(1996, 5, 7, tzinfo=UTC).timestamp()) * 10**9
     time = start + HALF_HOUR * np.arange(table.height, dtype=np.int64)
