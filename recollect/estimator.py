@@ -5,6 +5,7 @@ All answers are `Live`'s, so that an estimator, a replay and a service say the s
 
 from collections.abc import Iterator
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,13 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        steps: int | None = None,
-        num_retrieved: int | None = None,
-        width: int | None = None,
-        embedder: str = "wordllama",
+        steps: Any = None,
+        num_retrieved: Any = None,
+        width: Any = None,
+        embedder: Any = "wordllama",
         random_state: Any = None,
     ) -> None:
+        # Looked at in fit, as scikit-learn wants it: anything may be set before.
         self.steps, self.num_retrieved, self.width = steps, num_retrieved, width
         self.embedder, self.random_state = embedder, random_state
 
@@ -252,6 +254,10 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _sizes(self, stream: Stream) -> Sizes:
         sizes = sizes_for(len(stream))
+        for name in ("steps", "num_retrieved", "width"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, Integral) or value < 1):
+                raise ValueError(f"{name} is {value!r}: give a whole number from 1 on, or None")
         if self.steps is not None:
             sizes = replace(sizes, steps=self.steps, validate_every=max(1, self.steps // 12))
         if stream.num_classes == 1:

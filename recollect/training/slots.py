@@ -32,7 +32,7 @@ def slot_groups(
 ) -> list[SlotGroup]:
     """Slots that start as the most recent items, and slots that start as the nearest; a group of none is left out."""
     items, recent = len(trained), round(recent_share * slots)
-    sharpness = calibrated_sharpness(lookup, trained, min(SHARPENED, max(16, items // 32)))
+    sharpness = calibrated_sharpness(lookup, trained, min(SHARPENED, max(16, items // 6)))
     groups = [SlotGroup(recent, BARELY, float(items)), SlotGroup(slots - recent, sharpness, items / HORIZON)]
     return [group for group in groups if group.slots]
 
