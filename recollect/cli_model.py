@@ -124,6 +124,7 @@ def predict(
 
     Example: recollect predict today.csv --model ./model --history ./history --out answers.parquet
     """
+    import numpy as np
     import polars as pl
 
     from recollect.cli_reproduce import use_threads
@@ -131,7 +132,7 @@ def predict(
     use_threads(threads)
     deployed, events, moments = _open(data, model, history, as_of, bad_rows)
     answers = deployed.answer(events.columns, moments)
-    probabilities = answers.log_probs.exp().numpy()
+    probabilities = np.exp(answers.log_probs.numpy())
     table = pl.DataFrame(
         {
             "id": events.id,

@@ -88,6 +88,9 @@ def test_a_class_first_met_later_can_be_answered() -> None:
     torch.testing.assert_close(answers.log_probs.exp().sum(1), torch.ones(55))
     assert int(answers.log_probs[-1].argmax()) == CLASSES
     assert bool((answers.log_probs[:25, CLASSES] == -torch.inf).all())
+    for row in (10, 24, 25, 54):  # beside others who met it, and alone
+        alone = live.answer_items(torch.tensor([5 + row])).log_probs[0]
+        assert torch.equal(alone, answers.log_probs[row, : len(alone)])
 
 
 def test_what_was_erased_is_no_precedent_and_its_label_tells_nothing_of_the_heads() -> None:

@@ -1,6 +1,8 @@
 """Where a reproduction writes: report.json, figures as PNG and SVG, and DONE last; nothing is overwritten unasked."""
 
 import json
+from datetime import date, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,14 @@ def finish(out: Path, report: dict[str, Any]) -> Path:
     """Write the report, beside and renamed, then DONE: what lacks it is not a result."""
     path = out / "report.json"
     beside = out / ".report.json.tmp"
-    beside.write_text(json.dumps(report, indent=1, default=str))
+    beside.write_text(json.dumps(report, indent=1, default=_written))
     beside.rename(path)
     (out / DONE).touch()
     return path
+
+
+def _written(value: Any) -> str:
+    """Of what JSON doesn't know: times and decimals, which people's tables hold."""
+    if isinstance(value, (date, time, timedelta, Decimal)):
+        return str(value)
+    raise TypeError(f"a report can't hold a {type(value).__name__}")

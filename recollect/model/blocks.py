@@ -18,6 +18,11 @@ ALIGNED = 16
 """Floats of one cache line."""
 
 
+def rounded_up(size: int) -> int:
+    """To whole cache lines: vector instructions then compute all of a row alike, and leave no rest to others."""
+    return -(-size // ALIGNED) * ALIGNED
+
+
 def linear(
     x: Float[Tensor, "*lead fan_in"], weight: Float[Tensor, "fan_out fan_in"], bias: Float[Tensor, " fan_out"] | None
 ) -> Float[Tensor, "*lead fan_out"]:
@@ -26,7 +31,7 @@ def linear(
     BLAS sums a row in another order where it lies otherwise in memory; with zeros up to a whole cache line, all rows
     lie alike.
     """
-    missing = -x.shape[-1] % ALIGNED
+    missing = rounded_up(x.shape[-1]) - x.shape[-1]
     if missing:
         x, weight = F.pad(x, (0, missing)), F.pad(weight, (0, missing))
     return F.linear(x, weight, bias)

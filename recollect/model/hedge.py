@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from recollect.model.blocks import rounded_up
+
 SHARE = 0.005
 """Part of all weight that is shared out at every item: heads are compared over about 1/SHARE items."""
 
@@ -73,4 +75,8 @@ def mixed(
     log_probs: Float[Tensor, "batch heads classes"], weights: Float[Tensor, "batch heads"]
 ) -> Float[Tensor, "batch classes"]:
     """Log-probabilities of the weighted mean of the heads' answers."""
-    return torch.logsumexp(log_probs + weights.clamp(min=1e-30).log().unsqueeze(-1), dim=1)
+    batch, _, classes = log_probs.shape
+    # Computed for some rows and classes more, so that the last bits don't depend on how many there are.
+    more = (0, rounded_up(classes) - classes, 0, 0, 0, rounded_up(batch) - batch)
+    logits = log_probs + weights.clamp(min=1e-30).log().unsqueeze(-1)
+    return torch.logsumexp(F.pad(logits, more, value=-torch.inf), dim=1)[:batch, :classes]

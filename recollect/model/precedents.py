@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from recollect.model.blocks import AttentionBlock, RowLinear
+from recollect.model.blocks import AttentionBlock, RowLinear, rounded_up
 from recollect.model.classifier import AGE, LABEL, slot_features, slot_specs
 from recollect.model.encoders import FlatEncoder
 from recollect.records import Answer, FeatureSpec, Items
@@ -133,18 +133,20 @@ class PrecedentClassifier(nn.Module):
         """log((1 - gate) head + gate pointer), over as many classes as the labels reach if any is new."""
         highest = int(labels.masked_fill(~filled, 0).max()) if labels.numel() else 0
         classes = max(self.num_classes, highest + 1)
-        shape = (*labels.shape[:2], classes)
+        # Computed some classes wider: else an answer's last bits would tell whether others met a new class.
+        width = rounded_up(classes)
+        shape = (*labels.shape[:2], width)
         pointed = weights.new_zeros(shape).scatter_add(2, labels.masked_fill(~filled, 0), weights)
         nothing = ~filled.any(-1, keepdim=True)
         # Impossible is a tiny probability, not zero: the gradient of log(0 + 0) is NaN.
         tiny = torch.finfo(pointed.dtype).tiny
         log_keep = F.logsigmoid(-gate).masked_fill(nothing, 0.0)
         log_point = F.logsigmoid(gate).masked_fill(nothing, math.log(tiny))
-        head = F.pad(class_log_probs, (0, classes - self.num_classes), value=math.log(tiny))
+        head = F.pad(class_log_probs, (0, width - self.num_classes), value=math.log(tiny))
         log_probs = torch.logaddexp(head + log_keep, pointed.clamp(min=tiny).log() + log_point)
         # A new class that only others' items have: what an input is told must not depend on its batch.
-        unheard = (pointed == 0) & (torch.arange(classes, device=pointed.device) >= self.num_classes)
-        return Answer(log_probs.masked_fill(unheard, -torch.inf), weights)
+        unheard = (pointed == 0) & (torch.arange(width, device=pointed.device) >= self.num_classes)
+        return Answer(log_probs.masked_fill(unheard, -torch.inf)[..., :classes], weights)
 
 
 def _two_layers(inputs: int, width: int) -> nn.Sequential:

@@ -1,6 +1,8 @@
 """A result is complete or refused, and never overwritten unasked."""
 
 import json
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,11 @@ def test_a_report_that_cannot_be_written_is_not_done(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         finish(tmp_path, {"value": object()})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_times_and_decimals_are_written_as_texts(tmp_path: Path) -> None:
+    finish(tmp_path, {"day": date(2020, 1, 2), "price": Decimal("1.50")})
+    assert json.loads((tmp_path / "report.json").read_text()) == {"day": "2020-01-02", "price": "1.50"}
 
 
 def test_figures_are_png_and_svg(tmp_path: Path) -> None:
