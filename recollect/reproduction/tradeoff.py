@@ -42,6 +42,9 @@ from recollect.training.step import StepResult
 WARMING_UP = 3
 """Runs that aren't timed: the first ones fill caches."""
 
+AT_A_TIME = 5
+"""Steps of one model before it is the other's turn."""
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -162,26 +165,27 @@ def costs(stream: Stream, fitted: Fitted, plain: Fitted, grid: Grid) -> tuple[Co
     """Of a model and of the one without slots, measured in turns."""
     both = (fitted, plain)
     tiles = [last_tile(each) for each in both]
-    predicting = in_turns(
-        [partial(each.model.predictor.predict, tile) for each, tile in zip(both, tiles, strict=True)], grid.repeats
-    )
+    predict = [partial(each.model.predictor.predict, tile) for each, tile in zip(both, tiles, strict=True)]
+    rows, selecting = zip(*(selected_rows(each, len(stream.past)) for each in both), strict=True)
+    per_tile = in_turns(predict, grid.repeats)
+    per_step = steps_in_turns(both, rows, grid.repeats)
+    steps = sizes_of(stream, 0, None, grid).steps
     found = []
-    for each, tile, seconds in zip(both, tiles, predicting, strict=True):
-        rows, selecting = selected_rows(each, len(stream.past))
-        steps = sizes_of(stream, each.objective.system.num_retrieved, None, grid).steps
+    for index, each in enumerate(both):
         with peak_extra_bytes() as of_prediction:
-            each.model.predictor.predict(tile)
+            predict[index]()
         with peak_extra_bytes() as of_step:
-            step_times(each, rows, 2)
-        step = statistics.median(step_times(each, rows, grid.repeats + WARMING_UP)[WARMING_UP:])
+            step_times(each, rows[index], 2)
         found.append(
             Cost(
-                ms_per_prediction=1e3 * seconds / TILE_ROWS,
-                ms_per_step=1e3 * (step + selecting / steps),
-                ms_selecting=1e3 * selecting / steps,
+                ms_per_prediction=1e3 * per_tile[index] / TILE_ROWS,
+                ms_per_step=1e3 * (per_step[index] + selecting[index] / steps),
+                ms_selecting=1e3 * selecting[index] / steps,
                 prediction_bytes=of_prediction.bytes,
                 step_bytes=of_step.bytes,
-                table_bytes=table_bytes(each.lookup.view, each.lookup.window.items) if rows.selected is not None else 0,
+                table_bytes=table_bytes(each.lookup.view, each.lookup.window.items)
+                if rows[index].selected is not None
+                else 0,
             )
         )
     return found[0], found[1]
@@ -211,6 +215,15 @@ def selected_rows(fitted: Fitted, known: int) -> tuple[HistoryRows, float]:
     if fitted.objective.system.num_retrieved:
         selected = select_beforehand(fitted.objective.system, fitted.lookup, known)
     return HistoryRows(fitted.lookup, fitted.trained, selected), time.process_time() - started
+
+
+def steps_in_turns(models: Sequence[Fitted], rows: Sequence[HistoryRows], repeats: int) -> list[float]:
+    """The median CPU time of a step of each model: a few steps of one, a few of the other, and again."""
+    taken: list[list[float]] = [[] for _ in models]
+    for _ in range(max(1, repeats // AT_A_TIME)):
+        for model, mine, times in zip(models, rows, taken, strict=True):
+            times += step_times(model, mine, AT_A_TIME + 1)[1:]
+    return [statistics.median(times) for times in taken]
 
 
 def step_times(fitted: Fitted, rows: HistoryRows, steps: int) -> list[float]:

@@ -5,13 +5,16 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 from rich.table import Table
 
 from recollect.planning.sizes import show_bytes
 
 COLOURS = ("#56B4E9", "#0072B2", "#009E73", "#D55E00", "#CC79A7")
-PANELS = {"ms_per_prediction": "ms of CPU per prediction", "ms_per_step": "ms of CPU per step of training"}
+PANELS = {
+    "times_prediction": ("ms_per_prediction", "CPU time of a prediction"),
+    "times_step": ("ms_per_step", "CPU time of a step of training"),
+}
 
 Point = dict[str, Any]
 
@@ -19,7 +22,7 @@ Point = dict[str, Any]
 def tradeoff_table(points: Sequence[Point], name: str) -> Table:
     """One line for each number of slots and window; the first has none, and all others are compared with it."""
     table = Table(title=f"{name}: what history costs and what it brings")
-    for column in ("slots", "K", "accuracy", "ms/prediction", "ms/step", "+ tile", "+ step", "table"):
+    for column in ("slots", "K", "accuracy", "ms/input", "ms/step", "+ tile", "+ step", "table"):
         table.add_column(column, justify="right")
     plain = points[0]
     for point in points:
@@ -43,12 +46,15 @@ def window_name(window: int | None) -> str:
 
 
 def draw(points: Sequence[Point], name: str) -> Figure:
-    """A line for each window through its numbers of slots, which stand beside the markers."""
+    """A line for each window through its numbers of slots, which stand beside the markers.
+
+    Times are ratios: what a machine does besides shifts milliseconds from one point to the next, and ratios hardly.
+    """
     figure = Figure(figsize=(10.5, 4.6), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    for axis, (measure, label) in zip(axes, PANELS.items(), strict=True):
-        _draw_panel(axis, points, measure)
-        axis.set_xlabel(label)
+    for axis, (ratio, (measure, label)) in zip(axes, PANELS.items(), strict=True):
+        _draw_panel(axis, points, ratio)
+        axis.set_xlabel(f"{label}, no context = 1 ({points[0][measure]['mean']:.2g} ms)")
     axes[0].set_ylabel("accuracy after the cutoff, mean over periods")
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside right upper", frameon=False, fontsize=9)
@@ -56,19 +62,21 @@ def draw(points: Sequence[Point], name: str) -> Figure:
     return figure
 
 
-def _draw_panel(axis: Axes, points: Sequence[Point], measure: str) -> None:
+def _draw_panel(axis: Axes, points: Sequence[Point], ratio: str) -> None:
     plain, *others = points
-    axis.plot(plain[measure]["mean"], plain["accuracy"]["mean"], "k*", ms=11, label="no context")
+    axis.plot(1.0, plain["accuracy"]["mean"], "k*", ms=11, label="no context")
     axis.axhline(plain["accuracy"]["mean"], color="black", lw=0.8, ls=":")
     for window, colour in zip(dict.fromkeys(point["window"] for point in others), COLOURS, strict=False):
         same = [point for point in others if point["window"] == window]
-        x, y = [point[measure]["mean"] for point in same], [point["accuracy"]["mean"] for point in same]
+        x, y = [point[ratio]["mean"] for point in same], [point["accuracy"]["mean"] for point in same]
         axis.plot(x, y, "o-", color=colour, ms=5, lw=1.2, label=f"K = {window_name(window)}")
         for point, left, height in zip(same, x, y, strict=True):
             axis.annotate(
                 str(point["slots"]), (left, height), xytext=(4, 4), textcoords="offset points", fontsize=7, color=colour
             )
     axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.xaxis.set_major_formatter(ScalarFormatter())
-    axis.xaxis.set_minor_formatter(NullFormatter())
-    axis.grid(alpha=0.3, which="both")
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.margins(x=0.1)
+    axis.grid(alpha=0.3)

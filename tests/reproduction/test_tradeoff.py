@@ -66,10 +66,13 @@ def test_a_table_holds_keys_labels_and_times() -> None:
     assert table_bytes(view, None) == table_bytes(view, 1000) == 60 * each
 
 
+MEASURED = ("accuracy", "ms_per_prediction", "ms_per_step", "times_prediction", "times_step")
+
+
 def test_the_figure_has_a_line_for_each_window() -> None:
     one = {"mean": 1.0, "std": 0.0, "seeds": [1.0]}
     points = [
-        {"slots": slots, "window": window, "accuracy": one, "ms_per_prediction": one, "ms_per_step": one}
+        {"slots": slots, "window": window, **dict.fromkeys(MEASURED, one)}
         for slots, window in [(0, 0), (4, 512), (8, 512), (4, None), (8, None)]
     ]
     figure = draw(points, "few")
