@@ -109,7 +109,7 @@ def summarise(
 
 def results_table(models: Mapping[str, Mapping[str, Any]], title: str | None = None) -> Table:
     """One line per model, the best of each column in bold; deviations where there is more than one seed."""
-    table = Table(title=title)
+    table = Table(title=title, box=None)  # lines would not fit 80 columns
     table.add_column("model", no_wrap=True)
     best = {}
     for column in COLUMNS:
