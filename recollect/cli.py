@@ -7,7 +7,7 @@ Exit codes: 0 done, 1 failed for a reason the user can put right, 2 wrong usage.
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -29,7 +29,7 @@ from recollect.cli_reproduce import (
     tradeoff,
     use_threads,
 )
-from recollect.errors import RecollectError
+from recollect.errors import RecollectError, told
 
 
 class Recipe(StrEnum):
@@ -163,9 +163,18 @@ def reproduce_memory(scale: ScaleOption = "default", out: OutOption = None, forc
 
 
 def main() -> None:
-    """Run the command line; a user's mistake becomes one line on stderr and exit code 1."""
+    """Run the command line; a user's mistake, or a disk's refusal, becomes one line on stderr and exit code 1."""
     try:
         app()
     except RecollectError as error:
-        typer.echo(f"recollect: {' '.join(str(error).split())}", err=True)
-        sys.exit(1)
+        _fail(str(error))
+    except OSError as error:
+        message = told(error)
+        if message is None:
+            raise
+        _fail(message)
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"recollect: {' '.join(message.split())}", err=True)
+    sys.exit(1)

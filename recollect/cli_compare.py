@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from recollect.cli_reproduce import CacheOption, EmbedderOption, ForceOption, ScaleOption, ThreadsOption
+from recollect.cli_reproduce import BadRowsOption, CacheOption, EmbedderOption, ForceOption, ScaleOption, ThreadsOption
 
 Columns = Annotated[list[str] | None, typer.Option(help="May be repeated.", show_default="inferred")]
 
@@ -38,7 +38,7 @@ def compare(
         typer.Option(help="A peer; may be repeated, and 'all' adds the slow ones.", show_default="the fast ones"),
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0")] = None,
-    bad_rows: Annotated[str, typer.Option(help="fail, skip, or file: what a row does that can't be used.")] = "fail",
+    bad_rows: BadRowsOption = "fail",
     embedder: EmbedderOption = "wordllama",
     cache: CacheOption = None,
     scale: ScaleOption = "default",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recollect.cli_reproduce import CacheOption, EmbedderOption, ThreadsOption
+from recollect.cli_reproduce import BadRowsOption, CacheOption, EmbedderOption, ThreadsOption
 
 if TYPE_CHECKING:
     from recollect.data.events import Events
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 DataArgument = Annotated[Path, typer.Argument(help="A table: .jsonl (.gz, .zst), .csv or .parquet.")]
 ModelOption = Annotated[Path, typer.Option(help="The model's directory.")]
 HistoryOption = Annotated[str, typer.Option(help="The history: a directory or a URL.")]
-BadRowsOption = Annotated[
-    Literal["fail", "skip", "file"], typer.Option(help="What a row does that can't be used: stop, be counted, be kept.")
-]
 Columns = Annotated[list[str] | None, typer.Option(help="May be repeated.", show_default="inferred")]
 AsOfOption = Annotated[
     str | None, typer.Option(help="Answer as of this moment.", show_default="each row's own time, or now")
@@ -64,6 +61,7 @@ def train(
 
     if model.exists() and any(model.iterdir()) and not force:
         raise OutputExistsError(f"{model} is not empty: choose another place for the model, or add --force")
+    model.mkdir(parents=True, exist_ok=True)  # where it may not be, that is told before an hour of training
     use_threads(threads)
     roles = {"time": time, "known_at": known_at, "label": label, "id": id}
     features = {"text": text or [], "numeric": numeric or [], "categorical": categorical or [], "ignore": ignore or []}
@@ -124,30 +122,20 @@ def predict(
 
     Example: recollect predict today.csv --model ./model --history ./history --out answers.parquet
     """
-    import numpy as np
-    import polars as pl
-
     from recollect.cli_reproduce import use_threads
+    from recollect.evaluation.answer_table import answer_table, check_table_path, write_table
 
+    if out is not None:
+        check_table_path(out)
     use_threads(threads)
     deployed, events, moments = _open(data, model, history, as_of, bad_rows)
     answers = deployed.answer(events.columns, moments)
-    probabilities = np.exp(answers.log_probs.numpy())
-    table = pl.DataFrame(
-        {
-            "id": events.id,
-            "predicted": [deployed.classes[code] for code in probabilities.argmax(1).tolist()],
-            **{f"probability_{deployed.classes[code]}": column for code, column in enumerate(probabilities.T)},
-        }
-    )
+    table = answer_table(events.id, answers.log_probs.numpy(), deployed.classes)
     if out is None:
-        typer.echo(table.write_ndjson())
-    elif out.suffix == ".parquet":
-        table.write_parquet(out)
-    elif out.suffix == ".jsonl":
-        table.write_ndjson(out)
+        typer.echo(table.write_ndjson(), nl=False)
     else:
-        table.write_csv(out)
+        write_table(table, out)
+        typer.echo(f"{out}: {table.height} answers")
 
 
 def explain(

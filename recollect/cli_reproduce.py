@@ -31,6 +31,9 @@ CacheOption = Annotated[
 EmbedderOption = Annotated[
     str, typer.Option(help="wordllama, minilm, or a name or path of a sentence-transformers model.")
 ]
+BadRowsOption = Annotated[
+    Literal["fail", "skip", "file"], typer.Option(help="What a row does that can't be used: stop, be counted, be kept.")
+]
 
 
 def reviews(

@@ -1,5 +1,7 @@
 """The one family of errors that users can cause; each message names the invariant, what came and the remedy."""
 
+import errno
+
 
 class RecollectError(Exception):
     """Something the caller can put right. The command line prints it as one line and exits with 1."""
@@ -43,3 +45,20 @@ class HistoryLockedError(HistoryError):
 
 class ItemError(HistoryError):
     """Items that do not fit the history they are meant for; nothing of them was written."""
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+NO_SUCH_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP)
+
+
+def told(error: OSError) -> str | None:
+    """What the operating system refused, with the remedy; None where it is nothing that a user can put right."""
+    place = "" if error.filename is None else f" ({error.filename})"
+    if error.errno in FULL:
+        return f"the disk is full{place}: free some space, or choose another place"
+    if error.errno in FORBIDDEN:
+        return f"that may not be written or read{place}: ask for permission, or choose another place"
+    if error.errno in NO_SUCH_PLACE:
+        return f"{(error.strerror or 'no such place').lower()}{place}: check the path, or choose another place"
+    return None

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import torch
 from rich.console import Console
 
@@ -21,6 +20,7 @@ from recollect.config import Scale
 from recollect.data.events import Events
 from recollect.data.schema import TableSchema
 from recollect.errors import SettingError
+from recollect.evaluation.answer_table import answer_table, write_table
 from recollect.evaluation.metrics import accuracy, interval, previous_labels, scores_by_bin
 from recollect.evaluation.output import claim, finish
 from recollect.evaluation.peers import DEFAULT
@@ -220,11 +220,13 @@ def _report(
 def notes(prepared: Prepared) -> list[str]:
     """What was handled without asking, for people to know."""
     stream = prepared.stream
-    found = [f"column {name} is left out: {why}" for name, why in prepared.intake.features.left_out.items()]
+    ignored = {name: why for name, why in prepared.intake.schema.ignored.items() if why != "declared"}
+    left_out = {**ignored, **prepared.intake.features.left_out}
+    found = [f"column {name} is left out: {why}" for name, why in left_out.items()]
     for column in prepared.intake.features.categorical:
         if column.shared:
             found.append(f"rare and unknown values of {column.name} share one place")
-    for name in prepared.intake.schema.numeric:
+    for name in (*prepared.intake.schema.numeric, *prepared.intake.schema.categorical):
         missing = prepared.events.columns[name].is_null().mean()
         if isinstance(missing, float) and missing > 0:
             found.append(f"{100 * missing:.0f}% of {name} is missing; that is a signal of its own")
@@ -248,25 +250,18 @@ def _delay_text(stream: Stream) -> str:
 
 def write_predictions(path: Path, prepared: Prepared, ours: Arrays) -> None:
     """Every answer: id, time, label, probabilities by class, and the ids of its precedents with their weights."""
-    stream, classes = prepared.stream, prepared.classes
-    rows = stream.asked
-    probs = np.exp(ours["log_probs"])
-    ids = prepared.events.id
+    stream, rows = prepared.stream, prepared.stream.asked
     order = np.argsort(-ours["attention"], axis=1, kind="stable")
     precedents = np.take_along_axis(ours["precedents"], order, axis=1)
     weights = np.take_along_axis(ours["attention"], order, axis=1)
-    names = np.array(ids.to_list(), dtype=object)
-    time_column = pl.Series("time", stream.time[rows])
-    if time_column.dtype == pl.Int64:
-        time_column = time_column.cast(pl.Datetime("ns", "UTC"))
-    pl.DataFrame(
-        {
-            "id": ids.gather(rows),
-            "time": time_column,
-            "label": [classes[code] for code in stream.labels[rows].tolist()],
-            "predicted": [classes[code] for code in probs.argmax(1).tolist()],
-            **{f"probability_{classes[code]}": probs[:, code] for code in range(probs.shape[1])},
-            "precedents": [names[found[found >= 0]].tolist() for found in precedents],
-            "weights": [each[found >= 0].tolist() for found, each in zip(precedents, weights, strict=True)],
-        }
-    ).write_parquet(path)
+    names = np.array(prepared.events.id.to_list(), dtype=object)
+    table = answer_table(
+        prepared.events.id.gather(rows),
+        ours["log_probs"],
+        prepared.classes,
+        time=stream.time[rows],
+        labels=stream.labels[rows],
+        precedents=[names[found[found >= 0]].tolist() for found in precedents],
+        weights=[each[found >= 0].tolist() for found, each in zip(precedents, weights, strict=True)],
+    )
+    write_table(table, path)

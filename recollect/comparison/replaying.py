@@ -5,22 +5,26 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from recollect.deployed import Deployed
 from recollect.errors import SettingError
+from recollect.evaluation.answer_table import answer_table, check_table_path, write_table
 from recollect.evaluation.metrics import accuracy, interval, previous_labels, scores, scores_by_bin
 from recollect.evaluation.replay import replay
 from recollect.evaluation.table_stream import equal_bins
+from recollect.live import Answers
 
 SHOWN = ("rows", "accuracy", "balanced_accuracy", "nll", "brier", "ece", "kappa", "kappa_temporal", "coverage")
 
 
 def replay_history(model: Path, history: str, *, bins: int, out: Path | None, quiet: bool) -> dict[str, Any]:
     """Test, then learn, over everything that was not trained on; every answer goes to `out`."""
+    if out is not None:
+        check_table_path(out)
     deployed = Deployed.open(model, history)
     live, view = deployed.live, deployed.live.lookup.view
     if live.untrained_from >= len(view.items):
@@ -48,7 +52,7 @@ def replay_history(model: Path, history: str, *, bins: int, out: Path | None, qu
         "cumulative": scores_by_bin(log_probs, labels[asked], numbers, previous, cumulative=True),
     }
     if out is not None:
-        _write(out, deployed, result.answers.precedents[torch.from_numpy(order)], asked, log_probs)
+        write_table(_answer_table(deployed, result.answers, order, asked), out)
     if not quiet:
         table = Table("period", *SHOWN, title=f"{len(asked)} items, each as of its own time")
         for number, period in enumerate(periods):
@@ -58,19 +62,21 @@ def replay_history(model: Path, history: str, *, bins: int, out: Path | None, qu
     return report
 
 
-def _write(out: Path, deployed: Deployed, precedents: torch.Tensor, asked: np.ndarray, log_probs: np.ndarray) -> None:
-    view, classes = deployed.live.lookup.view, deployed.classes
+def _answer_table(
+    deployed: Deployed, answers: Answers, order: NDArray[np.int64], asked: NDArray[np.int64]
+) -> pl.DataFrame:
+    """Answers in order of time, the precedents that count most first."""
+    view = deployed.live.lookup.view
     ids = np.array(deployed.snapshot.column("id").tolist(), dtype=object)
     row_of = view.items.row.numpy()
-    time = pl.Series(view.items.time.numpy()[asked])
-    probabilities = np.exp(log_probs)
-    pl.DataFrame(
-        {
-            "id": [ids[row] for row in row_of[asked]],
-            "time": time.cast(pl.Datetime("ns", "UTC")) if time.dtype == pl.Int64 else time,
-            "label": [classes[code] for code in view.items.label.numpy()[asked].tolist()],
-            "predicted": [classes[code] for code in probabilities.argmax(1).tolist()],
-            **{f"probability_{classes[code]}": probabilities[:, code] for code in range(probabilities.shape[1])},
-            "precedents": [[ids[row_of[each]] for each in found.tolist() if each >= 0] for found in precedents],
-        }
-    ).write_parquet(out)
+    attention, places = answers.attention.sort(dim=1, descending=True, stable=True)
+    positions, weights = answers.precedents.gather(1, places).numpy()[order], attention.numpy()[order]
+    return answer_table(
+        pl.Series("id", ids[row_of[asked]].tolist()),
+        answers.log_probs.numpy()[order],
+        deployed.classes,
+        time=view.items.time.numpy()[asked],
+        labels=view.items.label.numpy()[asked],
+        precedents=[ids[row_of[found[found >= 0]]].tolist() for found in positions],
+        weights=[each[found >= 0].tolist() for found, each in zip(positions, weights, strict=True)],
+    )

@@ -19,7 +19,7 @@ from recollect.data.reading import first_rows, read_all
 from recollect.data.schema import TableSchema, schema_table
 from recollect.data.tables.times import read_times
 from recollect.errors import DataError, SettingError
-from recollect.evaluation.peers import DEFAULT, SLOW
+from recollect.evaluation.peers import DEFAULT, SLOW, peers
 
 EXAMPLE = "electricity"
 """Given in place of a file: data that ships with the package."""
@@ -33,6 +33,7 @@ def read(data: Path, given: Mapping[str, Any], *, quiet: bool) -> tuple[Events, 
     names = tuple(given["peers"]) or DEFAULT
     if "all" in names:
         names = DEFAULT + SLOW
+    peers(period=1, year=1, names=names)  # a wrong name is told before anything is trained
     share, cutoff = cutoff_from(given["cutoff"], schema.plain_times)
     options = Options(
         cutoff=cutoff,

@@ -221,13 +221,14 @@ def _fit_number(table: pl.DataFrame, name: str, left_out: dict[str, str], unboun
 
 
 def _fit_categories(table: pl.DataFrame, name: str, left_out: dict[str, str]) -> CategoricalColumn | None:
-    counts = _texts(table, name).value_counts(sort=True)
-    found = sorted(zip(counts[name], counts["count"], strict=True), key=lambda pair: (-pair[1], pair[0]))
-    kept = tuple(category for category, count in found[:MOST_CATEGORIES] if count >= RARE)
-    shared = len(kept) < len(found)
+    counts = _texts(table, name).alias("category").value_counts(name="rows")
+    counts = counts.sort(["rows", "category"], descending=[True, False])
+    kept = tuple(counts.head(MOST_CATEGORIES).filter(pl.col("rows") >= RARE)["category"])
+    shared = len(kept) < counts.height
     if len(kept) + shared < 2:
-        what = "missing" if found[0][0] == MISSING else repr(found[0][0])
-        left_out[name] = f"always {what} before the cutoff" if len(found) == 1 else "no value comes often enough"
+        first = counts["category"][0]
+        what = "missing" if first == MISSING else repr(first)
+        left_out[name] = f"always {what} before the cutoff" if counts.height == 1 else "no value comes often enough"
         return None
     return CategoricalColumn(name, kept, shared)
 

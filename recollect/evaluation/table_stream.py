@@ -38,7 +38,10 @@ def prepare(
     if events.label is None:
         raise DataError("the rows have no label: say which column it is with --label")
     if events.time[0] == events.time[-1]:
-        raise DataError(f"all times are {events.time[0]}: there is no before and after; choose another time column")
+        only = (
+            events.time[0] if schema.plain_times else np.datetime64(int(events.time[0]), "ns").astype("datetime64[s]")
+        )
+        raise DataError(f"all times are {only}: there is no before and after; name another column with --time")
     to_be_asked = cutoff is not None
     if cutoff is None:
         cutoff = events.known_at.max().item() + 1

@@ -121,30 +121,3 @@ def test_a_stopped_comparison_goes_on_where_it_was(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(module, "_ours", stop)  # what is there is not computed again
     assert invoke(*arguments).exit_code == 0
     assert (tmp_path / "out" / "DONE").exists()
-
-
-@pytest.mark.parametrize(
-    ("header", "rows", "options", "message"),
-    [
-        ("when,x,label", [f"2020-01-{day:02d},{day},a" for day in range(1, 29)], [], "always 'a' before the cutoff"),
-        ("when,x,label", [f"2020-01-01,{day},{day % 2}" for day in range(1, 29)], [], "all times are"),
-        ("when,x,label", [f"day {day},{day},{day % 2}" for day in range(1, 29)], ["--time", "when"], "time"),
-        ("when,x,label", [], [], ""),
-        (
-            "when,x,label",
-            [f"2020-01-{day:02d},{'inf' if day == 9 else day},{day % 2}" for day in range(1, 29)],
-            [],
-            "inf",
-        ),
-    ],
-)
-def test_bad_input_is_refused_with_one_line(
-    tmp_path: Path, header: str, rows: list[str], options: list[str], message: str
-) -> None:
-    (tmp_path / "bad.csv").write_text("\n".join([header, *rows]) + "\n")
-    result = CliRunner().invoke(
-        app, ["compare", str(tmp_path / "bad.csv"), "--label", "label", *options, "--out", str(tmp_path / "out")]
-    )
-    assert result.exception is not None
-    assert message in str(result.exception)
-    assert "\n" not in str(result.exception)

@@ -224,7 +224,7 @@ def test_a_table_without_a_row(tmp_path: Path) -> None:
         read_all(tmp_path / "t.csv", WRITTEN)
     for name in ("t.csv", "e.csv", "e.jsonl"):
         (tmp_path / name).touch()
-        with pytest.raises(DataError, match="is it of another format"):
+        with pytest.raises(DataError, match="give a table with rows"):
             read_events(tmp_path / name)
 
 

@@ -64,7 +64,7 @@ class Csv:
             if frame.height:
                 return _with_types(frame.head(count))
             break
-        raise DataError(f"{self.path} has no row below the names of its columns: is it of another format?")
+        raise DataError(f"{self.path} has no row below the names of its columns: give a table with rows")
 
     def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
         row, line = 0, 1

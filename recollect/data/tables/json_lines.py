@@ -42,7 +42,7 @@ class JsonLines:
             if len(lines) >= count:
                 break
         if not lines:
-            raise DataError(f"{self.path} has no line that is a JSON object: is it of another format?")
+            raise DataError(f"{self.path} has no line that is a JSON object: give a table with rows")
         try:
             return pl.read_ndjson(io.BytesIO(b"\n".join(lines)), infer_schema_length=None)
         except pl.exceptions.PolarsError:

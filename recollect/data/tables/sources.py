@@ -41,7 +41,8 @@ def open_table(source: Any) -> Table:
 
 def _file(path: Path) -> Table:
     if not path.is_file():
-        raise DataError(f"there is no file {path}: check its name")
+        what = "is a directory" if path.is_dir() else "is not there"
+        raise DataError(f"{path} {what}: give the path of a file")
     name = path.name.lower()
     if name.endswith(JSON_ENDINGS):
         return JsonLines(path)
