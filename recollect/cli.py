@@ -13,6 +13,7 @@ import typer
 
 from recollect import __version__
 from recollect.cli_compare import compare
+from recollect.cli_config import ConfigOption, JsonOption, report_in
 from recollect.cli_history import history
 from recollect.cli_model import explain, ingest, predict, replay, train
 from recollect.cli_plan import plan
@@ -98,6 +99,8 @@ def reproduce_rotating(
     seed: SeedOption = None,
     out: OutOption = None,
     force: ForceOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
     threads: ThreadsOption = None,
     log: LogOption = None,
 ) -> None:
@@ -107,17 +110,20 @@ def reproduce_rotating(
 
     Example: recollect reproduce rotating --scale quick --recipe default --recipe no_context --out runs/mine
     """
+    settings = dict(locals())
     from recollect.reproduction import rotating
 
     use_threads(threads)
-    rotating.run(
-        scale=scale,
-        recipes=[each.value for each in recipe or Recipe],
-        seeds=seed or ([0] if scale == "quick" else [0, 1, 2]),
-        out=out or Path("runs") / f"rotating-{scale}",
-        force=force,
-        log=log,
-    )
+    out = out or Path("runs") / f"rotating-{scale}"
+    with report_in(settings, out, as_json):
+        rotating.run(
+            scale=scale,
+            recipes=[each.value for each in recipe or Recipe],
+            seeds=seed or ([0] if scale == "quick" else [0, 1, 2]),
+            out=out,
+            force=force,
+            log=log,
+        )
 
 
 @reproduce.command("needle")
@@ -129,6 +135,8 @@ def reproduce_needle(
     seed: SeedOption = None,
     out: OutOption = None,
     force: ForceOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
     threads: ThreadsOption = None,
     log: LogOption = None,
 ) -> None:
@@ -138,28 +146,40 @@ def reproduce_needle(
 
     Example: recollect reproduce needle --scale default --seed 0 --seed 1 --out runs/mine
     """
+    settings = dict(locals())
     from recollect.reproduction import needle
 
     use_threads(threads)
-    needle.run(
-        scale=scale,
-        recipes=[each.value for each in recipe or NeedleRecipe],
-        seeds=seed or [0],
-        out=out or Path("runs") / f"needle-{scale}",
-        force=force,
-        log=log,
-    )
+    out = out or Path("runs") / f"needle-{scale}"
+    with report_in(settings, out, as_json):
+        needle.run(
+            scale=scale,
+            recipes=[each.value for each in recipe or NeedleRecipe],
+            seeds=seed or [0],
+            out=out,
+            force=force,
+            log=log,
+        )
 
 
 @reproduce.command("memory")
-def reproduce_memory(scale: ScaleOption = "default", out: OutOption = None, force: ForceOption = False) -> None:
+def reproduce_memory(
+    scale: ScaleOption = "default",
+    out: OutOption = None,
+    force: ForceOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Peak memory of a training step against history size, batch, slots, key and feature width: planned and measured.
 
     Example: recollect reproduce memory --scale quick --out runs/mine
     """
+    settings = dict(locals())
     from recollect.reproduction import memory
 
-    memory.run(scale=scale, out=out or Path("runs") / f"memory-{scale}", force=force)
+    out = out or Path("runs") / f"memory-{scale}"
+    with report_in(settings, out, as_json):
+        memory.run(scale=scale, out=out, force=force)
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
 """`recollect compare`, the main job: thin, like the rest of the command line."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from recollect.cli_config import ConfigOption, JsonOption, report_in
 from recollect.cli_reproduce import BadRowsOption, CacheOption, EmbedderOption, ForceOption, ScaleOption, ThreadsOption
 
 Columns = Annotated[list[str] | None, typer.Option(help="May be repeated.", show_default="inferred")]
@@ -42,13 +42,11 @@ def compare(
     embedder: EmbedderOption = "wordllama",
     cache: CacheOption = None,
     scale: ScaleOption = "default",
-    config: Annotated[
-        Path | None, typer.Option(help="Settings from a config.toml that a comparison wrote.", exists=True)
-    ] = None,
+    config: ConfigOption = None,
     out: Annotated[Path | None, typer.Option(help="Where the report goes.", show_default="runs/compare-NAME")] = None,
     force: ForceOption = False,
     threads: ThreadsOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print report.json instead of the table.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Does it help on my data? Recollect and its peers, trained before the cutoff and replayed after it.
 
@@ -57,6 +55,7 @@ def compare(
 
     Example: recollect compare events.csv --time created_at --label fraud --label-delay 7d
     """
+    settings = dict(locals())
     from recollect.cli_reproduce import default_cache, use_threads
     from recollect.comparison import settings as reading
     from recollect.comparison.compare import compare as run
@@ -81,13 +80,7 @@ def compare(
         "scale": scale,
     }
     use_threads(threads)
-    if config is not None:
-        given = reading.merged(given, config)
-    events, schema, options, name = reading.read(data, given, quiet=as_json)
-    out = out or Path("runs") / f"compare-{name}"
-    report = run(
-        events, schema, options, name=name, out=out, cache=cache or default_cache(), force=force, quiet=as_json
-    )
-    reading.write_config(out / "config.toml", given)
-    if as_json:
-        typer.echo(json.dumps(report))
+    out = out or Path("runs") / f"compare-{reading.name_of(data)}"
+    with report_in(settings, out, as_json):
+        events, schema, options, name = reading.read(data, given)
+        run(events, schema, options, name=name, out=out, cache=cache or default_cache(), force=force)

@@ -1,6 +1,5 @@
 """The commands under `recollect history`: thin, like the rest of the command line; heavy imports stay inside them."""
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+from recollect.cli_config import JsonOption, echo_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,6 +39,7 @@ def append(
         Literal["nanoseconds", "number"] | None,
         typer.Option(help="With --create: what times are.", show_default="by the file"),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Add the items of a file, durably: columns id, time, label, key, perhaps known_at, features and payload.
 
@@ -60,14 +62,15 @@ def append(
         if create:
             raise type(error)(f"{error}; the history {path} is there now and empty: repeat without --create") from error
         raise
+    if as_json:
+        echo_json({"history": path, "version": done.commit, "added": done.added, "skipped": done.skipped})
+        return
     skipped = f", {done.skipped} skipped" if done.skipped else ""
     typer.echo(f"{done.added} items added{skipped}; {path} is at version {done.commit}")
 
 
 @history.command()
-def inspect(
-    path: PathArgument, as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False
-) -> None:
+def inspect(path: PathArgument, as_json: JsonOption = False) -> None:
     """Say what a history holds.
 
     Example: recollect history inspect ./history --json
@@ -76,7 +79,7 @@ def inspect(
 
     found = History.open(path).snapshot.describe()
     if as_json:
-        typer.echo(json.dumps(found))
+        echo_json(found)
         return
     width = max(map(len, found))
     for name, value in found.items():
@@ -90,7 +93,7 @@ def _shown(value: Any) -> str:
 
 
 @history.command()
-def verify(path: PathArgument) -> None:
+def verify(path: PathArgument, as_json: JsonOption = False) -> None:
     """Read every byte and compare it with its checksum; exit code 1 if anything is wrong.
 
     Example: recollect history verify ./history
@@ -98,15 +101,19 @@ def verify(path: PathArgument) -> None:
     from recollect.history.verify import verify as problems_of
 
     problems = problems_of(path)
-    for problem in problems:
-        typer.echo(problem)
+    if as_json:
+        echo_json({"history": path, "whole": not problems, "problems": problems})
+    else:
+        for problem in problems:
+            typer.echo(problem)
+        if not problems:
+            typer.echo(f"{path} is whole")
     if problems:
         raise typer.Exit(1)
-    typer.echo(f"{path} is whole")
 
 
 @history.command()
-def compact(path: PathArgument) -> None:
+def compact(path: PathArgument, as_json: JsonOption = False) -> None:
     """Merge small segments, and remove the bytes of what was erased.
 
     Example: recollect history compact ./history
@@ -115,7 +122,7 @@ def compact(path: PathArgument) -> None:
 
     with HistoryWriter.open(path) as writer:
         writer.compact()
-        typer.echo(f"{path} is compact at version {writer.version}")
+        _done(as_json, f"{path} is compact at version {writer.version}", path, writer.version)
 
 
 @history.command()
@@ -128,6 +135,7 @@ def rekey(
         int | None, typer.Option(min=1, help="Instead: the first so many columns of a feature, as they are.")
     ] = None,
     feature: Annotated[str | None, typer.Option(help="With --first: which feature.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Compute the keys of all items anew from their features, by another key function; nothing else is rewritten.
 
@@ -149,14 +157,16 @@ def rekey(
         old = writer.schema.key
         new = Key(function.key_dim, old.dtype, function.fingerprint)
         if new == old:
-            typer.echo(f"{path} has keys of function {new.function} already: nothing to do")
+            told = f"{path} has keys of function {new.function} already: nothing to do"
+            _done(as_json, told, path, writer.version, keys=0, key_function=new.function)
             return
         with _counted(function, writer.num_rows) as counted:
             writer.rekey(new, counted, columns=function.names)
-        typer.echo(
+        told = (
             f"{writer.num_rows} keys made anew, {new.dtype} x {new.dim}, function {new.function} "
             f"(before: {old.dtype} x {old.dim}, function {old.function or 'unnamed'}); {path} is otherwise as it was"
         )
+        _done(as_json, told, path, writer.version, keys=writer.num_rows, key_function=new.function)
 
 
 @contextmanager
@@ -186,6 +196,7 @@ def correct(
     item: Annotated[str, typer.Argument(metavar="ID", help="The item's id.")],
     label: Annotated[str, typer.Argument(help="The right label: a name, or a code.")],
     at: Annotated[str, typer.Option(help="When the right label became known: ISO 8601, or a number.")],
+    as_json: JsonOption = False,
 ) -> None:
     """Give an item another label from a moment on; what was known before stays as it was.
 
@@ -196,12 +207,15 @@ def correct(
     with HistoryWriter.open(path) as writer:
         code = label if writer.classes else _whole_number(label, "label")
         writer.correct(_id(item, writer.schema.id), code, _moment(at, writer.schema.time))
-        typer.echo(f"{item} is {label} from {at} on; {path} is at version {writer.version}")
+        told = f"{item} is {label} from {at} on; {path} is at version {writer.version}"
+        _done(as_json, told, path, writer.version, id=item, label=label, at=at)
 
 
 @history.command()
 def erase(
-    path: PathArgument, items: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of items.")]
+    path: PathArgument,
+    items: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of items.")],
+    as_json: JsonOption = False,
 ) -> None:
     """Take items out of every view, past ones too. `compact` then removes their bytes.
 
@@ -211,7 +225,16 @@ def erase(
 
     with HistoryWriter.open(path) as writer:
         rows = writer.erase([_id(item, writer.schema.id) for item in items])
-        typer.echo(f"{rows} rows erased; remove their bytes with: recollect history compact {path}")
+        told = f"{rows} rows erased; remove their bytes with: recollect history compact {path}"
+        _done(as_json, told, path, writer.version, rows_erased=rows)
+
+
+def _done(as_json: bool, told: str, path: str, version: int, **more: Any) -> None:
+    """A sentence for people, or the same as JSON."""
+    if as_json:
+        echo_json({"history": path, "version": version, **more})
+    else:
+        typer.echo(told)
 
 
 def _id(text: str, kind: str) -> str | int:

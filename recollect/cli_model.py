@@ -1,11 +1,11 @@
 """`recollect train`, `ingest`, `predict`, `explain` and `replay`: a model and its history, from rows of tables."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from recollect.cli_config import ConfigOption, JsonOption, echo_json, told_as_json, write_config
 from recollect.cli_reproduce import BadRowsOption, CacheOption, EmbedderOption, ThreadsOption
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ Columns = Annotated[list[str] | None, typer.Option(help="May be repeated.", show
 AsOfOption = Annotated[
     str | None, typer.Option(help="Answer as of this moment.", show_default="each row's own time, or now")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 
 def train(
@@ -46,12 +45,15 @@ def train(
     embedder: EmbedderOption = "wordllama",
     cache: CacheOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a model that is there.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
     threads: ThreadsOption = None,
 ) -> None:
     """Train on the labelled rows of a table, and make a history of them.
 
     Example: recollect train events.csv --label fraud --model ./model --history ./history
     """
+    settings = dict(locals())
     from recollect.cli_reproduce import default_cache, use_threads
     from recollect.comparison.settings import cutoff_from, read_table
     from recollect.deployed import append_events, create_history
@@ -65,29 +67,41 @@ def train(
     use_threads(threads)
     roles = {"time": time, "known_at": known_at, "label": label, "id": id}
     features = {"text": text or [], "numeric": numeric or [], "categorical": categorical or [], "ignore": ignore or []}
-    events, schema = read_table(data, {**roles, **features, "bad_rows": bad_rows}, quiet=False)
-    moment = None if cutoff is None else cutoff_from(cutoff, schema.plain_times)[1]
-    with Display() as display:
-        trained = train_table(
-            events,
-            schema,
-            cutoff=moment,
-            retrieve=retrieve,
-            embedder=embedder,
-            cache=cache or default_cache(),
-            seed=seed,
-            steps=steps,
-            display=display,
-        )
-    trained.save(model, force=force)
-    typer.echo(f"model: {model}")
-    if history is not None:
-        with create_history(history, trained) as writer:
-            added = append_events(writer, trained, events).added
-        typer.echo(f"history: {history}, {added} items")
+    found: dict[str, Any] = {"model": str(model)}
+    with told_as_json(as_json):
+        events, schema = read_table(data, {**roles, **features, "bad_rows": bad_rows})
+        moment = None if cutoff is None else cutoff_from(cutoff, schema.plain_times)[1]
+        with Display() as display:
+            trained = train_table(
+                events,
+                schema,
+                cutoff=moment,
+                retrieve=retrieve,
+                embedder=embedder,
+                cache=cache or default_cache(),
+                seed=seed,
+                steps=steps,
+                display=display,
+            )
+        trained.save(model, force=force)
+        write_config(settings, model)
+        typer.echo(f"model: {model}")
+        if history is not None:
+            with create_history(history, trained) as writer:
+                added = append_events(writer, trained, events).added
+            found |= {"history": history, "items": added}
+            typer.echo(f"history: {history}, {added} items")
+    if as_json:
+        echo_json({**found, "rows": len(events), "classes": trained.classes, "schema": schema.roles()})
 
 
-def ingest(data: DataArgument, model: ModelOption, history: HistoryOption, bad_rows: BadRowsOption = "fail") -> None:
+def ingest(
+    data: DataArgument,
+    model: ModelOption,
+    history: HistoryOption,
+    bad_rows: BadRowsOption = "fail",
+    as_json: JsonOption = False,
+) -> None:
     """Append the labelled rows of a table to a history, durably; rows whose id is there already are skipped.
 
     Example: recollect ingest new.jsonl --model ./model --history ./history
@@ -104,7 +118,12 @@ def ingest(data: DataArgument, model: ModelOption, history: HistoryOption, bad_r
         for events in reading:
             done = append_events(writer, trained, events, on_duplicate="skip")
             added, skipped = added + done.added, skipped + done.skipped
-    typer.echo(f"{data.name}: {reading.summary}; {added} items added, {skipped} were there already")
+        version = writer.version
+    if as_json:
+        bad = dict(reading.summary.bad)
+        echo_json({"history": history, "version": version, "added": added, "there_already": skipped, "bad_rows": bad})
+    else:
+        typer.echo(f"{data.name}: {reading.summary}; {added} items added, {skipped} were there already")
 
 
 def predict(
@@ -116,12 +135,17 @@ def predict(
         Path | None, typer.Option(help="A .parquet, .csv or .jsonl to write.", show_default="the screen")
     ] = None,
     bad_rows: BadRowsOption = "fail",
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
     threads: ThreadsOption = None,
 ) -> None:
     """The class and the probabilities of every row of a table.
 
+    Without --out they are printed, one JSON object a line.
+
     Example: recollect predict today.csv --model ./model --history ./history --out answers.parquet
     """
+    settings = dict(locals())
     from recollect.cli_reproduce import use_threads
     from recollect.evaluation.answer_table import answer_table, check_table_path, write_table
 
@@ -135,7 +159,11 @@ def predict(
         typer.echo(table.write_ndjson(), nl=False)
     else:
         write_table(table, out)
-        typer.echo(f"{out}: {table.height} answers")
+        write_config(settings, out)
+        if as_json:
+            echo_json({"out": str(out), "rows": table.height, "classes": deployed.classes})
+        else:
+            typer.echo(f"{out}: {table.height} answers")
 
 
 def explain(
@@ -164,7 +192,7 @@ def explain(
     predictions = deployed.predict(events.columns[chosen], moments[chosen], most=most)
     for place, prediction in zip(chosen.tolist(), predictions, strict=True):
         if as_json:
-            typer.echo(json.dumps({"row": place, "id": events.id[place], **asdict(prediction)}, default=str))
+            echo_json({"row": place, "id": events.id[place], **asdict(prediction)})
             continue
         likely = ", ".join(f"{name} {value:.2f}" for name, value in prediction.probabilities.items())
         table = Table("precedent", "label", "age", "weight", "similarity", title=f"{events.id[place]}: {likely}")
@@ -177,22 +205,33 @@ def explain(
 def replay(
     model: ModelOption,
     history: HistoryOption,
-    out: Annotated[Path | None, typer.Option(help="Write every answer to this .parquet.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write every answer to this .parquet, .csv or .jsonl.")] = None,
     bins: Annotated[int, typer.Option(min=1, help="Periods to judge by.")] = 10,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="Compare with these answers: another replay's, or a comparison's predictions.parquet."),
+    ] = None,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
     threads: ThreadsOption = None,
 ) -> None:
     """Answer again everything in a history that the model was not trained on, each item as of its own time.
 
-    Example: recollect replay --model ./model --history ./history --out answers.parquet
+    With --against the two runs are compared on the items they have in common, by a paired test.
+
+    Example: recollect replay --model ./model --history ./history --out answers.parquet --against before.parquet
     """
+    settings = dict(locals())
     from recollect.cli_reproduce import use_threads
     from recollect.comparison.replaying import replay_history
 
     use_threads(threads)
-    report = replay_history(model, history, bins=bins, out=out, quiet=as_json)
+    with told_as_json(as_json):
+        report = replay_history(model, history, bins=bins, out=out, against=against)
+    if out is not None:
+        write_config(settings, out)
     if as_json:
-        typer.echo(json.dumps(report))
+        echo_json(report)
 
 
 def _open(

@@ -1,11 +1,11 @@
 """The command `recollect plan`: thin, like the rest of the command line; it loads nothing heavy."""
 
-import json
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import typer
 
+from recollect.cli_config import JsonOption, echo_json
 from recollect.config import ModelSettings, StepSettings, chains_for
 from recollect.errors import SettingError
 from recollect.planning.advice import Change, advise, most_items
@@ -49,7 +49,7 @@ def plan(
         int | None, typer.Option(**Number, help="Weights in all.", show_default="by the networks")
     ] = None,
     budget: Annotated[int | None, typer.Option(**Number, help="Bytes there are.", show_default="no limit")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Predict the peak memory of training, beside that of the paper's dense retrieval.
 
@@ -82,7 +82,7 @@ def plan(
     plans = {method: predict(sizes, method) for method in METHODS}
     changes = [] if budget is None or plans["ours"].total <= budget else advise(sizes, budget)
     if as_json:
-        typer.echo(json.dumps(_as_json(sizes, plans, budget, changes)))
+        echo_json(_as_json(sizes, plans, budget, changes))
     else:
         _print(sizes, plans, budget, changes)
     if budget is not None and plans["ours"].total > budget:

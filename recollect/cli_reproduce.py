@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from recollect.cli_config import ConfigOption, JsonOption, report_in
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -47,6 +49,8 @@ def reviews(
     seed: SeedOption = None,
     out: OutOption = None,
     force: ForceOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
     threads: ThreadsOption = None,
     paper: PaperOption = True,
 ) -> None:
@@ -54,9 +58,12 @@ def reviews(
 
     Example: recollect reproduce reviews --reviews reviews.jsonl.gz --cutoff 2012
     """
+    settings = dict(locals())
     use_threads(threads)
-    stream, embeddings = _reviews(reviews, cutoff, before, after, embedder, cache)
-    _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, paper, embeddings)
+    out = out or Path("runs") / f"reviews-{cutoff}-{scale}"
+    with report_in(settings, out, as_json):
+        stream, embeddings = _reviews(reviews, cutoff, before, after, embedder, cache)
+        _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, paper, embeddings)
 
 
 def ablation(
@@ -70,6 +77,8 @@ def ablation(
     seed: FirstSeedOption = None,
     out: OutOption = None,
     force: ForceOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
     threads: ThreadsOption = None,
 ) -> None:
     """What each idea is worth: our recipe and the paper's, with one thing taken away at a time.
@@ -78,26 +87,34 @@ def ablation(
 
     Example: recollect reproduce ablation --reviews reviews.jsonl.gz --cutoff 2012 --scale quick
     """
+    settings = dict(locals())
     from recollect.data.reviews import Rule
     from recollect.reproduction import ablation as ideas
 
     use_threads(threads)
-    stream, embeddings = None, None
-    if reviews is not None:
-        stream, embeddings = _reviews(reviews, cutoff, Rule.before, Rule.after, embedder, cache)
-    ideas.run(
-        scale=scale,
-        seeds=seed or [0],
-        out=out or Path("runs") / f"ablation-{scale}",
-        force=force,
-        stream=stream,
-        name=f"reviews {cutoff}",
-        paper_keys=embeddings,
-    )
+    out = out or Path("runs") / f"ablation-{scale}"
+    with report_in(settings, out, as_json):
+        stream, embeddings = None, None
+        if reviews is not None:
+            stream, embeddings = _reviews(reviews, cutoff, Rule.before, Rule.after, embedder, cache)
+        ideas.run(
+            scale=scale,
+            seeds=seed or [0],
+            out=out,
+            force=force,
+            stream=stream,
+            name=f"reviews {cutoff}",
+            paper_keys=embeddings,
+        )
 
 
 def tradeoff(
-    scale: SmallScaleOption = "default", seed: FirstSeedOption = None, out: OutOption = None, force: ForceOption = False
+    scale: SmallScaleOption = "default",
+    seed: FirstSeedOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """What history costs and what it brings: accuracy against time and memory, over slots and windows, on electricity.
 
@@ -105,11 +122,13 @@ def tradeoff(
 
     Example: recollect reproduce tradeoff --scale quick
     """
+    settings = dict(locals())
     from recollect.reproduction import tradeoff as costs
     from recollect.reproduction.tables import electricity_stream
 
     out = out or Path("runs") / f"tradeoff-{scale}"
-    costs.run(scale=scale, seeds=seed or [0], out=out, force=force, stream=electricity_stream())
+    with report_in(settings, out, as_json):
+        costs.run(scale=scale, seeds=seed or [0], out=out, force=force, stream=electricity_stream())
 
 
 def _reviews(
@@ -135,6 +154,8 @@ def electricity(
     seed: SeedOption = None,
     out: OutOption = None,
     force: ForceOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
     threads: ThreadsOption = None,
     paper: PaperOption = False,
 ) -> None:
@@ -142,11 +163,14 @@ def electricity(
 
     Example: recollect reproduce electricity --label-delay 1 --seed 0
     """
+    settings = dict(locals())
     from recollect.reproduction.tables import DAY, electricity_stream
 
     use_threads(threads)
     name = "electricity" if label_delay == 0 else f"electricity-late-{label_delay:g}d"
-    _compare(electricity_stream(round(label_delay * DAY)), name, scale, seed, out, force, paper)
+    out = out or Path("runs") / f"{name}-{scale}"
+    with report_in(settings, out, as_json):
+        _compare(electricity_stream(round(label_delay * DAY)), name, scale, seed, out, force, paper)
 
 
 def accidents(
@@ -157,6 +181,8 @@ def accidents(
     seed: SeedOption = None,
     out: OutOption = None,
     force: ForceOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
     threads: ThreadsOption = None,
     paper: PaperOption = False,
 ) -> None:
@@ -164,10 +190,14 @@ def accidents(
 
     Example: recollect reproduce accidents --accidents us_accidents.csv.gz --seed 0
     """
+    settings = dict(locals())
     from recollect.reproduction.tables import accidents_stream
 
     use_threads(threads)
-    _compare(accidents_stream(accidents, cache or default_cache(), cutoff), "accidents", scale, seed, out, force, paper)
+    out = out or Path("runs") / f"accidents-{scale}"
+    with report_in(settings, out, as_json):
+        stream = accidents_stream(accidents, cache or default_cache(), cutoff)
+        _compare(stream, "accidents", scale, seed, out, force, paper)
 
 
 def _compare(
@@ -175,7 +205,7 @@ def _compare(
     name: str,
     scale: Scale,
     seeds: list[int] | None,
-    out: Path | None,
+    out: Path,
     force: bool,
     paper: bool,
     paper_keys: "Tensor | None" = None,
@@ -187,7 +217,7 @@ def _compare(
         name=name,
         scale=scale,
         seeds=seeds or [0, 1, 2],
-        out=out or Path("runs") / f"{name}-{scale}",
+        out=out,
         force=force,
         papers=tuple(drift.PAPERS) if paper else (),
         paper_keys=paper_keys,

@@ -85,6 +85,20 @@ def test_help_shows_an_example(command: str) -> None:
     assert f"Example: recollect history {command} ./history" in words
 
 
+def test_everything_that_is_done_is_told_as_json_too(made: Path, tmp_path: Path) -> None:
+    def told(*args: object) -> Any:
+        return json.loads(invoke(*args, "--json").stdout)
+
+    found = told("append", made, as_file(tmp_path, "jsonl", 5, 8))
+    assert (found["added"], found["skipped"], found["history"]) == (3, 0, str(made))
+    assert told("correct", made, "order-6", "fraud", "--at", "2024-05-01")["label"] == "fraud"
+    assert told("erase", made, "order-7")["rows_erased"] == 1
+    assert told("rekey", made, "--first", 2, "--feature", "embedding")["keys"] > 0
+    assert told("rekey", made, "--first", 2, "--feature", "embedding")["keys"] == 0
+    assert told("compact", made)["version"] == told("inspect", made)["version"]
+    assert told("verify", made) == {"history": str(made), "whole": True, "problems": []}
+
+
 @pytest.mark.parametrize("ending", ["parquet", "feather", "jsonl", "npz"])
 def test_append_from_every_kind_of_file(tmp_path: Path, ending: str) -> None:
     create = ["--create", "--feature", "embedding", "--feature", "amount", "--key-function", "abc"]

@@ -1,6 +1,7 @@
 """Train, ingest, predict, explain and replay by the command line; and a history on disk answers as a replay does."""
 
 import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,11 @@ def run(*arguments: Any) -> str:
     result = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
+
+
+def out_of(*arguments: Any) -> str:
+    """Standard output alone."""
+    return str(CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False).stdout)
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +64,54 @@ def test_rows_are_answered_explained_ingested_and_replayed(place: Path) -> None:
     assert "weight" in run("explain", place / "new.csv", *where)
     assert "140 items added, 0 were there" in run("ingest", place / "new.csv", *where)
     assert "0 items added, 140 were there" in run("ingest", place / "new.csv", *where)
-    report = json.loads(
-        run("replay", *where, "--out", place / "replayed.parquet", "--bins", 3, "--json").splitlines()[-1]
-    )
+    report = json.loads(out_of("replay", *where, "--out", place / "replayed.parquet", "--bins", 3, "--json"))
     assert report["rows"] == 400 - int(0.85 * 260)
     assert set(report["overall"]) >= {"accuracy", "brier", "kappa_temporal", "coverage"}
     replayed = pl.read_parquet(place / "replayed.parquet").filter(pl.col("id") == "260")
     assert replayed["probability_no"][0] == pytest.approx(answers["probability_no"][0], abs=0)
-    assert "each as of its own time" in run("replay", *where)
+    columns = {"id", "time", "label", "predicted", "precedents", "weights"}
+    written = pl.read_parquet(place / "replayed.parquet")
+    assert set(written.columns) == columns | {"probability_no", "probability_yes", "probability_maybe"}
+    assert written["precedents"].list.len().to_list() == written["weights"].list.len().to_list()
+    told = run("replay", *where)
+    assert "each as of its own time" in told
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def test_a_replay_is_compared_with_another(place: Path, tmp_path: Path) -> None:
+    where = ["--model", place / "model", "--history", tmp_path / "history"]
+    run("train", place / "old.csv", "--config", place / "model" / "config.toml", "--model", tmp_path / "model",
+        "--history", tmp_path / "history", "--steps", 2)  # fmt: skip
+    run("ingest", place / "new.csv", *where)
+    run("replay", "--model", tmp_path / "model", "--history", tmp_path / "history", "--out", tmp_path / "less.parquet")
+    told = run("replay", *where, "--against", tmp_path / "less.parquet", "--bins", 2)
+    assert "against less.parquet, 179 rows" in told
+    report = json.loads(out_of("replay", *where, "--against", tmp_path / "less.parquet", "--bins", 2, "--json"))
+    found = report["against"]["measures"]["accuracy"]
+    assert found["difference"]["value"] == pytest.approx(found["this"] - found["other"])
+    assert found["difference"]["low"] <= found["difference"]["value"] <= found["difference"]["high"]
+
+
+def test_settings_are_beside_every_result_and_are_taken_back(place: Path, tmp_path: Path) -> None:
+    written = tomllib.loads((place / "model" / "config.toml").read_text())
+    assert (written["label"], written["steps"], written["data"]) == ("label", 20, str(place / "old.csv"))
+    where = ["--model", place / "model", "--history", place / "history"]
+    found = json.loads(
+        out_of("predict", place / "new.csv", *where, "--as-of", "2021-01-01", "--out", tmp_path / "a.csv", "--json")
+    )
+    assert found == {"out": str(tmp_path / "a.csv"), "rows": 140, "classes": found["classes"]}
+    run("predict", "--config", tmp_path / "a.toml", "--out", tmp_path / "b.csv")  # the data, model and moment too
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+
+
+def test_train_and_ingest_speak_json(place: Path, tmp_path: Path) -> None:
+    where = ["--model", tmp_path / "model", "--history", tmp_path / "history"]
+    trained = json.loads(
+        out_of("train", place / "old.csv", *where, "--label", "label", "--id", "id", "--steps", 2, "--json")
+    )
+    assert (trained["items"], trained["classes"], trained["schema"]["colour"]) == (260, ["no", "yes"], "categorical")
+    ingested = json.loads(out_of("ingest", place / "new.csv", *where, "--json"))
+    assert (ingested["added"], ingested["there_already"]) == (140, 0)
 
 
 def test_posting_a_stream_row_by_row_gives_the_bits_of_a_replay(place: Path, tmp_path: Path) -> None:

@@ -61,7 +61,6 @@ def compare(
     out: Path,
     cache: Path,
     force: bool = False,
-    quiet: bool = False,
 ) -> dict[str, Any]:
     """Train and ask everyone, and write report.json, report.html, predictions.parquet, the model and the settings."""
     settings = {"data": name, "rows": len(events), "schema": schema.to_json(), **asdict(options)}
@@ -77,7 +76,7 @@ def compare(
     stream, runs, kept = prepared.stream, Runs(), Kept(out / PARTS, settings)
     period = (stream.time[-1].item() - stream.cutoff) / options.bins
     year = min(YEAR, 4 * period) if np.issubdtype(stream.time.dtype, np.integer) else 4 * period
-    with Display(Console(stderr=True) if quiet else None) as display:
+    with Display() as display:
         for seed in options.seeds:
             ours = kept.get(f"recollect-{seed}", partial(_ours, prepared, seed, options, display, out))
             seconds = float(ours["train_seconds"] + ours["answer_seconds"])
@@ -94,8 +93,7 @@ def compare(
     write_predictions(out / "predictions.parquet", prepared, first)
     write_page(report, out / "report.html")
     finish(out, report)
-    if not quiet:
-        _show(report, out)
+    _show(report, out)
     return report
 
 

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from rich import box
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from recollect.comparison.paired import compare_answers, paired_table, read_answers
 from recollect.deployed import Deployed
 from recollect.errors import SettingError
 from recollect.evaluation.answer_table import answer_table, check_table_path, write_table
@@ -18,20 +20,28 @@ from recollect.evaluation.replay import replay
 from recollect.evaluation.table_stream import equal_bins
 from recollect.live import Answers
 
-SHOWN = ("rows", "accuracy", "balanced_accuracy", "nll", "brier", "ece", "kappa", "kappa_temporal", "coverage")
+SHOWN = {"rows": "rows", "accuracy": "acc", "balanced_accuracy": "bal", "auc": "auc", "nll": "nll", "brier": "brier"}
+SHOWN |= {"ece": "ece", "kappa": "kappa", "kappa_temporal": "temporal", "coverage": "cover"}
+"""Measures and how their columns are headed; `temporal` is kappa against repeating the previous label."""
 
 
-def replay_history(model: Path, history: str, *, bins: int, out: Path | None, quiet: bool) -> dict[str, Any]:
-    """Test, then learn, over everything that was not trained on; every answer goes to `out`."""
+def replay_history(
+    model: Path, history: str, *, bins: int, out: Path | None = None, against: Path | None = None
+) -> dict[str, Any]:
+    """Test, then learn, over everything that was not trained on; every answer goes to `out`.
+
+    `against` is a table of other answers to the same items, which these are compared with.
+    """
     if out is not None:
         check_table_path(out)
+    others = None if against is None else read_answers(against)
     deployed = Deployed.open(model, history)
     live, view = deployed.live, deployed.live.lookup.view
     if live.untrained_from >= len(view.items):
         raise SettingError(
             f"the model was trained on all of {history}: append newer items first, with recollect ingest"
         )
-    with Progress(console=Console(stderr=quiet)) as progress:
+    with Progress() as progress:
         task = progress.add_task("replaying", total=len(view.items) - live.untrained_from)
         result = replay(live, lambda done, total: progress.update(task, completed=done))
     rows = np.arange(len(view.items))
@@ -44,22 +54,33 @@ def replay_history(model: Path, history: str, *, bins: int, out: Path | None, qu
     numbers = equal_bins(time[asked], time[asked[0]].item(), bins)
     confident = interval(accuracy, log_probs, labels[asked], numbers, resamples=300)
     periods = scores_by_bin(log_probs, labels[asked], numbers, previous)
-    report = {
+    report: dict[str, Any] = {
         "rows": len(asked),
         "overall": scores(log_probs, labels[asked], previous),
         "accuracy": {"value": confident.value, "low": confident.low, "high": confident.high},
         "periods": periods,
         "cumulative": scores_by_bin(log_probs, labels[asked], numbers, previous, cumulative=True),
     }
+    answers = _answer_table(deployed, result.answers, order, asked)
     if out is not None:
-        write_table(_answer_table(deployed, result.answers, order, asked), out)
-    if not quiet:
-        table = Table("period", *SHOWN, title=f"{len(asked)} items, each as of its own time")
-        for number, period in enumerate(periods):
-            cells = [f"{period[name]:.3f}" if name != "rows" else str(period[name]) for name in SHOWN]
-            table.add_row(str(number + 1), *cells)
-        Console().print(table)
+        write_table(answers, out)
+    Console().print(_periods_table(periods, len(asked)))
+    if others is not None and against is not None:
+        report["against"] = compare_answers(answers, others, numbers)
+        Console().print(paired_table(report["against"], against.name))
     return report
+
+
+def _periods_table(periods: list[dict[str, int | float]], rows: int) -> Table:
+    """For a terminal of 80 columns."""
+    table = Table(title=f"{rows} items, each as of its own time", box=box.SIMPLE, padding=(0, 1))
+    table.add_column("period", justify="right")
+    for name in SHOWN.values():
+        table.add_column(name, justify="right")
+    for number, period in enumerate(periods):
+        cells = [str(period[name]) if name == "rows" else f"{period[name]:.3f}" for name in SHOWN]
+        table.add_row(str(number + 1), *cells)
+    return table
 
 
 def _answer_table(

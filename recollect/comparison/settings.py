@@ -1,8 +1,6 @@
-"""From what a person writes on the command line, or in config.toml, to events and options; and back to config.toml."""
+"""From what a person writes on the command line to events and options."""
 
-import json
 import re
-import tomllib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -27,9 +25,9 @@ EXAMPLE = "electricity"
 UNITS = {"s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9, "w": 7 * 86_400 * 10**9}
 
 
-def read(data: Path, given: Mapping[str, Any], *, quiet: bool) -> tuple[Events, TableSchema, Options, str]:
+def read(data: Path, given: Mapping[str, Any]) -> tuple[Events, TableSchema, Options, str]:
     """The events of a table, and the options in its unit of time."""
-    events, schema = read_table(data, given, quiet=quiet)
+    events, schema = read_table(data, given)
     names = tuple(given["peers"]) or DEFAULT
     if "all" in names:
         names = DEFAULT + SLOW
@@ -46,11 +44,16 @@ def read(data: Path, given: Mapping[str, Any], *, quiet: bool) -> tuple[Events, 
         embedder=given["embedder"],
         scale=given["scale"],
     )
-    return events, schema, options, data.name.split(".")[0]
+    return events, schema, options, name_of(data)
 
 
-def read_table(data: Path, given: Mapping[str, Any], *, quiet: bool) -> tuple[Events, TableSchema]:
-    """The labelled events of a table with what was inferred of it, shown unless `quiet`."""
+def name_of(data: Path) -> str:
+    """What a comparison is called after its table."""
+    return data.name.split(".")[0]
+
+
+def read_table(data: Path, given: Mapping[str, Any]) -> tuple[Events, TableSchema]:
+    """The labelled events of a table with what was inferred of it, which is shown."""
     source: Any = data
     if str(data) == EXAMPLE:
         source = electricity_table()
@@ -63,11 +66,9 @@ def read_table(data: Path, given: Mapping[str, Any], *, quiet: bool) -> tuple[Ev
     schema = infer_schema(rows, **columns, **features)
     if schema.label is None:
         raise DataError(f"no column of {data.name} looks like a label: name it with --label")
-    if not quiet:
-        Console().print(schema_table(schema, rows))
+    Console().print(schema_table(schema, rows))
     events, reading = read_all(source, schema, bad_rows=given["bad_rows"])
-    if not quiet:
-        Console().print(f"{data.name}: {reading.summary}")
+    Console().print(f"{data.name}: {reading.summary}")
     _check_ids(events)
     return events, schema
 
@@ -129,21 +130,3 @@ def moment_from(text: str, plain: bool) -> int | float:
     if moment is None:
         raise SettingError(f"{text!r} can't be read as a moment: give a date such as 2019-01-01")
     return int(moment)
-
-
-def merged(given: Mapping[str, Any], config: Path) -> dict[str, Any]:
-    """Settings of a file; what it doesn't hold is as given."""
-    try:
-        written = tomllib.loads(config.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise SettingError(f"{config} can't be read ({error}): give a config.toml that a comparison wrote") from error
-    unknown = sorted(set(written) - set(given))
-    if unknown:
-        raise SettingError(f"{config} sets {', '.join(unknown)}: settings are {', '.join(given)}")
-    return {**given, **written}
-
-
-def write_config(path: Path, given: Mapping[str, Any]) -> None:
-    """As TOML, to be given back with --config; JSON's texts, numbers and lists are TOML's too."""
-    lines = [f"{name} = {json.dumps(value)}\n" for name, value in given.items() if value is not None]
-    path.write_text("# recollect compare DATA --config this-file\n" + "".join(lines))

@@ -89,11 +89,10 @@ def test_the_model_is_saved_with_its_intake(done: tuple[Path, dict[str, Any], st
 
 def test_the_settings_can_be_given_back(done: tuple[Path, dict[str, Any], str]) -> None:
     folder, report, _ = done
-    result = invoke(
-        folder / "events.csv", "--config", folder / "out" / "config.toml", "--out", folder / "out", "--force", "--json"
-    )
-    again = json.loads(result.stdout.strip().splitlines()[-1])
+    result = invoke("--config", folder / "out" / "config.toml", "--out", folder / "out", "--force", "--json")
+    again = json.loads(result.stdout)  # and nothing else is there
     assert again["models"] == report["models"]  # nothing is computed twice: every run was kept
+    assert "events.csv: 500 rows read" in result.stderr
 
 
 def test_a_stopped_comparison_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,10 @@
-"""What people write becomes options in the data's own unit of time, and goes back to config.toml."""
+"""What people write becomes options in the data's own unit of time."""
 
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from recollect.comparison.settings import cutoff_from, merged, read, span_from, write_config
+from recollect.comparison.settings import cutoff_from, read, span_from
 from recollect.errors import DataError, SettingError
 
 DAY = 86_400 * 10**9
@@ -55,19 +54,6 @@ def test_a_cutoff_is_a_share_or_a_moment() -> None:
         cutoff_from("2019-01-01", True)
 
 
-def test_settings_come_back_from_the_file_they_were_written_to(tmp_path: Path) -> None:
-    given = {**PLAIN, "label": 'odd "name"', "numeric": ["a", "b"], "seeds": [0, 1]}
-    write_config(tmp_path / "config.toml", given)
-    assert tomllib.loads((tmp_path / "config.toml").read_text())["numeric"] == ["a", "b"]
-    assert merged(PLAIN, tmp_path / "config.toml") == given
-    (tmp_path / "config.toml").write_text("colour = 1\n")
-    with pytest.raises(SettingError, match="sets colour"):
-        merged(PLAIN, tmp_path / "config.toml")
-    (tmp_path / "config.toml").write_text("colour\n")
-    with pytest.raises(SettingError, match="can't be read"):
-        merged(PLAIN, tmp_path / "config.toml")
-
-
 def write(path: Path, header: str, rows: list[str]) -> Path:
     path.write_text("\n".join([header, *rows]) + "\n")
     return path
@@ -75,13 +61,13 @@ def write(path: Path, header: str, rows: list[str]) -> Path:
 
 def test_what_can_t_be_compared_is_refused_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="give the path of a table"):
-        read(tmp_path / "none.csv", PLAIN, quiet=True)
+        read(tmp_path / "none.csv", PLAIN)
     twice = write(tmp_path / "twice.csv", "id,when,x,label", [f"a,2020-01-0{day},1.5,b" for day in (1, 2)])
     with pytest.raises(DataError, match="ids must differ"):
-        read(twice, {**PLAIN, "id": "id", "label": "label"}, quiet=True)
+        read(twice, {**PLAIN, "id": "id", "label": "label"})
     good = write(tmp_path / "good.csv", "when,x,label", [f"2020-01-0{day},{day}.5,b" for day in (1, 2, 3)])
     with pytest.raises(DataError, match="no column price"):
-        read(good, {**PLAIN, "label": "price"}, quiet=True)
-    events, schema, options, name = read(good, {**PLAIN, "label": "label", "peers": ["all"]}, quiet=True)
+        read(good, {**PLAIN, "label": "price"})
+    events, schema, options, name = read(good, {**PLAIN, "label": "label", "peers": ["all"]})
     assert (len(events), schema.time, name) == (3, "when", "good")
     assert "arf" in options.peers

@@ -1,0 +1,82 @@
+"""The settings of a command as TOML: written beside its result, and taken back with --config.
+
+A file holds the options of a command by their names. What is given on the command line goes before what a file says.
+"""
+
+import contextlib
+import json
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recollect.errors import SettingError
+
+CONFIG = "config.toml"
+NOT_SETTINGS = ("config", "out", "force", "as_json", "threads")
+"""Where a result goes and how it is shown is no part of what it is."""
+
+
+def _take(ctx: Any, path: Path | None) -> Path | None:
+    """What the file says becomes the defaults of this command; eager, so that it comes before the other options."""
+    if path is None:
+        return None
+    try:
+        written = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingError(f"{path} can't be read ({error}): give a {CONFIG} that this command wrote") from error
+    known = [each.name for each in ctx.command.params if each.name not in NOT_SETTINGS]
+    unknown = sorted(set(written) - set(known))
+    if unknown:
+        raise SettingError(f"{path} sets {', '.join(unknown)}: settings of this command are {', '.join(known)}")
+    ctx.default_map = written
+    return path
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(help="Settings from a TOML file that this command wrote.", exists=True, is_eager=True, callback=_take),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="For machines: JSON on standard output, the rest on error.")]
+
+
+def write_config(settings: Mapping[str, Any], result: Path) -> None:
+    """What a command ran with: in the folder of its result, or beside the file that it is."""
+    path = result / CONFIG if result.is_dir() else result.with_suffix(".toml")
+    path.write_text("# To be given back to the same command with --config.\n" + as_toml(settings))
+
+
+def as_toml(settings: Mapping[str, Any]) -> str:
+    """JSON's texts, numbers and lists are TOML's too; what is None has no line."""
+    plain = {name: _plain(value) for name, value in settings.items() if name not in NOT_SETTINGS}
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in plain.items() if value is not None)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value] or None
+    return str(value) if isinstance(value, Path) else value
+
+
+@contextlib.contextmanager
+def told_as_json(as_json: bool) -> Iterator[None]:
+    """With --json everything meant for people goes to standard error, so that the other holds nothing but JSON."""
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        yield
+
+
+@contextlib.contextmanager
+def report_in(settings: Mapping[str, Any], out: Path, as_json: bool) -> Iterator[None]:
+    """Around what leaves a report.json in a folder: its settings are put beside it, and with --json it is printed."""
+    with told_as_json(as_json):
+        yield
+    write_config(settings, out)
+    if as_json:
+        typer.echo((out / "report.json").read_text())
+
+
+def echo_json(value: Any) -> None:
+    typer.echo(json.dumps(value, default=str))
