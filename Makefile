@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check coverage clean
+.PHONY: help setup demo test check docs coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,12 +41,16 @@ test: setup ## the default test suite
 check: setup ## ruff, mypy --strict and the import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict recollect benchmarks
+	$(BIN)/mypy --strict recollect benchmarks tools
 	$(BIN)/lint-imports
+
+docs: setup ## the documentation as a site, site/index.html; the page of commands is made anew
+	$(BIN)/python tools/cli_reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 coverage: setup ## line and branch coverage of the core; fails under 95%
 	$(TESTS) --cov --cov-report=term
 
 clean: ## remove .venv and every cache (runs/ stays)
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
