@@ -6,9 +6,18 @@ from typing import Annotated, Any
 import typer
 
 from recollect.cli_config import ConfigOption, JsonOption, report_in
-from recollect.cli_reproduce import BadRowsOption, CacheOption, EmbedderOption, ForceOption, ScaleOption, ThreadsOption
-
-Columns = Annotated[list[str] | None, typer.Option(help="May be repeated.", show_default="inferred")]
+from recollect.cli_reproduce import (
+    BadRowsOption,
+    CacheOption,
+    CategoricalColumns,
+    EmbedderOption,
+    ForceOption,
+    IgnoredColumns,
+    NumericColumns,
+    ScaleOption,
+    TextColumns,
+    ThreadsOption,
+)
 
 
 def compare(
@@ -25,10 +34,10 @@ def compare(
         str, typer.Option(help="Where training ends: a date, a plain time, or the share of rows before it.")
     ] = "0.5",
     id: Annotated[str | None, typer.Option(help="Column of ids.", show_default="inferred, or file:line")] = None,
-    text: Columns = None,
-    numeric: Columns = None,
-    categorical: Columns = None,
-    ignore: Columns = None,
+    text: TextColumns = None,
+    numeric: NumericColumns = None,
+    categorical: CategoricalColumns = None,
+    ignore: IgnoredColumns = None,
     bins: Annotated[int, typer.Option(min=1, help="Periods after the cutoff; peers are refitted at each.")] = 10,
     refit: Annotated[
         str | None, typer.Option(help="Also train Recollect anew every so often: 90d, or a plain number.")

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recollect.cli_config import ConfigOption, JsonOption, echo_json, told_as_json, write_config
-from recollect.cli_reproduce import BadRowsOption, CacheOption, EmbedderOption, ThreadsOption
+from recollect.cli_reproduce import (
+    BadRowsOption,
+    CacheOption,
+    CategoricalColumns,
+    EmbedderOption,
+    IgnoredColumns,
+    NumericColumns,
+    TextColumns,
+    ThreadsOption,
+)
 
 if TYPE_CHECKING:
     from recollect.data.events import Events
@@ -15,7 +24,6 @@ if TYPE_CHECKING:
 DataArgument = Annotated[Path, typer.Argument(help="A table: .jsonl (.gz, .zst), .csv or .parquet.")]
 ModelOption = Annotated[Path, typer.Option(help="The model's directory.")]
 HistoryOption = Annotated[str, typer.Option(help="The history: a directory or a URL.")]
-Columns = Annotated[list[str] | None, typer.Option(help="May be repeated.", show_default="inferred")]
 AsOfOption = Annotated[
     str | None, typer.Option(help="Answer as of this moment.", show_default="each row's own time, or now")
 ]
@@ -29,10 +37,10 @@ def train(
     label: Annotated[str | None, typer.Option(help="Column of labels.", show_default="inferred")] = None,
     known_at: Annotated[str | None, typer.Option(help="Column that says when a label became known.")] = None,
     id: Annotated[str | None, typer.Option(help="Column of ids.", show_default="inferred, or file:line")] = None,
-    text: Columns = None,
-    numeric: Columns = None,
-    categorical: Columns = None,
-    ignore: Columns = None,
+    text: TextColumns = None,
+    numeric: NumericColumns = None,
+    categorical: CategoricalColumns = None,
+    ignore: IgnoredColumns = None,
     cutoff: Annotated[
         str | None, typer.Option(help="Train on what was known before this.", show_default="on everything")
     ] = None,

@@ -33,6 +33,18 @@ CacheOption = Annotated[
 EmbedderOption = Annotated[
     str, typer.Option(help="wordllama, minilm, or a name or path of a sentence-transformers model.")
 ]
+TextColumns = Annotated[
+    list[str] | None, typer.Option(help="A column of texts; may be repeated.", show_default="inferred")
+]
+NumericColumns = Annotated[
+    list[str] | None, typer.Option(help="A column of numbers; may be repeated.", show_default="inferred")
+]
+CategoricalColumns = Annotated[
+    list[str] | None, typer.Option(help="A column of categories; may be repeated.", show_default="inferred")
+]
+IgnoredColumns = Annotated[
+    list[str] | None, typer.Option(help="A column not to look at; may be repeated.", show_default="inferred")
+]
 BadRowsOption = Annotated[
     Literal["fail", "skip", "file"], typer.Option(help="What a row does that can't be used: stop, be counted, be kept.")
 ]

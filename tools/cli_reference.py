@@ -52,7 +52,7 @@ def _section(command: Any, names: tuple[str, ...]) -> Iterator[str]:
     kinds = get_type_hints(command.callback)
     rows += [(_option_names(each, kinds[each.name]), each.help or "", _default(each)) for each in options]
     yield "| option | | default |\n|---|---|---|"
-    yield "".join(f"| {' | '.join(_cell(cell) for cell in row)} |\n" for row in rows)
+    yield "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def _help(command: Any) -> str:
@@ -69,20 +69,24 @@ def _argument_name(argument: Any) -> str:
 
 def _option_names(option: Any, kind: Any) -> str:
     names = "`, `".join([*option.opts, *option.secondary_opts])
-    value = option.metavar or _value(kind)
-    return f"`{names} {value}`" if value else f"`{names}`"
+    return f"`{names}` {option.metavar or _value(kind)}".strip()
 
 
 def _value(kind: Any) -> str:
     """What is to be given, by the type of the function's parameter."""
     inner = [each for each in get_args(kind) if each is not NoneType]
     if get_origin(kind) is Literal:
-        return "|".join(inner)
+        return _listed(inner)
     if inner:  # a list, or something that may be None
         return _value(inner[0])
     if issubclass(kind, StrEnum):
-        return "|".join(kind)
+        return _listed([each.value for each in kind])
     return {bool: "", int: "NUMBER", float: "NUMBER", Path: "PATH"}.get(kind, "TEXT")
+
+
+def _listed(values: list[str]) -> str:
+    *others, last = [f"`{value}`" for value in values]
+    return f"{', '.join(others)} or {last}"
 
 
 def _default(option: Any) -> str:
@@ -93,10 +97,6 @@ def _default(option: Any) -> str:
     if option.default is None or isinstance(option.default, bool):
         return ""
     return f"`{getattr(option.default, 'value', option.default)}`"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Runs the blocks of Python and shell of pages, in order, each page in a directory of its own.
+"""Runs the blocks of Python and shell of pages, and notebooks, in order, each in a directory of its own.
 
 A program, so that the pages run as for a user: without the tests' checks of shapes, which double the time, and with all
 heavy imports made once. `python -m tests.docs.pages PAGE...` prints each page and stops at the first that fails.
 """
 
+import json
 import os
 import re
 import shlex
@@ -16,10 +17,14 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
 
 def blocks_of(page: Path) -> list[tuple[str, str]]:
-    """Language and content of each fenced block."""
+    """Language and content of each fenced block, or of each cell of code."""
+    if page.suffix == ".ipynb":
+        cells = json.loads(page.read_text())["cells"]
+        return [("python", "".join(cell["source"])) for cell in cells if cell["cell_type"] == "code"]
     return re.findall(r"^```(\w*)[^\n]*\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
 
 

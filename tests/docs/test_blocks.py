@@ -4,6 +4,7 @@ A block's language says what it is: `python` and `sh` are run; of `console`, whi
 options are checked; `text` and others are just shown.
 """
 
+import json
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ import pytest
 import typer.main
 
 from recollect.cli import app
-from tests.docs.pages import PAGES, ROOT, blocks_of, name_of
+from tests.docs.pages import NOTEBOOKS, PAGES, ROOT, blocks_of, name_of
 
 RUN, CHECKED, SHOWN = (
     ("python", "sh"),
@@ -58,9 +59,22 @@ def check_command(line: str) -> None:
         assert (ROOT / words[0]).exists(), line
 
 
+def test_notebooks_are_kept_without_outputs() -> None:
+    """They run below; what they print belongs to whoever runs them."""
+    assert NOTEBOOKS
+    for notebook in NOTEBOOKS:
+        plain = json.loads(notebook.read_text())
+        assert (plain["nbformat"], plain["nbformat_minor"]) == (4, 5)
+        assert len({cell["id"] for cell in plain["cells"]}) == len(plain["cells"])
+        for cell in plain["cells"]:
+            assert not cell.get("outputs"), notebook.name
+            assert cell.get("execution_count") is None
+
+
 def test_every_page_runs(tmp_path: Path) -> None:
     pages = [page for page in PAGES if any(language in RUN for language, _ in blocks_of(page))]
     assert len(pages) >= 6
+    pages += NOTEBOOKS
     place = {"PYTHONPATH": str(ROOT), "RECOLLECT_CACHE": str(tmp_path), "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.docs.pages", *map(str, pages)]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **place}, capture_output=True, text=True)
