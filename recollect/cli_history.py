@@ -176,7 +176,7 @@ def _counted(function: Callable[["Features"], "Tensor"], total: int) -> Iterator
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    columns = [TextColumn("keys"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}")]
+    columns = [TextColumn("keys"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[rate]}")]
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("keys", total=total, rate="")
 

@@ -1,6 +1,7 @@
 """What a person sees of a run: a bar with loss, retrieval entropy, mean age of what was retrieved and steps per second.
 
-Several runs can share one display, a line each.
+Several runs can share one display, a line each. On a terminal of 80 columns the loss, the speed and the time left have
+to do.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,8 +10,14 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from recollect.training.step import StepResult
+
+WIDE = 110
+"""Columns of a terminal from which on everything is shown."""
+
+LONGEST_NAME = 28
 
 
 class StepBar:
@@ -18,14 +25,15 @@ class StepBar:
 
     def __init__(self, display: "Display", name: str, steps: int) -> None:
         self.display, self.say = display.progress, display.say
-        self.name, self.steps = name, steps
-        self.task = self.display.add_task(name, total=steps, nll="", entropy="", age="", speed="")
+        self.name, self.steps, self.wide = name, steps, display.wide
+        self.task = self.display.add_task(name, total=steps, details="")
 
     def update(self, step: int, result: StepResult) -> None:
         task = self.display.tasks[self.display.task_ids.index(self.task)]
         nll, entropy = f"nll {float(result.nll):.3f}", f"entropy {float(result.entropy):.2f}"
         age, speed = f"age {float(result.age):.3f}", "" if task.speed is None else f"{task.speed:.1f} steps/s"
-        self.display.update(self.task, completed=step, nll=nll, entropy=entropy, age=age, speed=speed)
+        details = f"{nll} {entropy} {age} {speed}" if self.wide else f"{nll} {speed.replace(' steps', '')}"
+        self.display.update(self.task, completed=step, details=details)
         if not self.display.console.is_terminal and step % max(1, self.steps // 10) == 0:
             self.say(f"{self.name}: {step} of {self.steps} steps, {nll}, {entropy}, {age}, {speed}")
 
@@ -34,14 +42,16 @@ class Display:
     """A live display of runs; plain lines of text where the output is no terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
-        fields = [TextColumn(f"{{task.fields[{name}]}}") for name in ("nll", "entropy", "age", "speed")]
+        console = console or Console()
+        self.wide = console.width >= WIDE
+        name = Column(no_wrap=True, overflow="ellipsis", max_width=None if self.wide else LONGEST_NAME)
         self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            TextColumn("{task.description}", table_column=name),
+            BarColumn(bar_width=24 if self.wide else 8),
             MofNCompleteColumn(),
-            *fields,
-            TimeRemainingColumn(),
-            console=console or Console(),
+            TextColumn("{task.fields[details]}"),
+            TimeRemainingColumn(compact=not self.wide),
+            console=console,
         )
 
     def __enter__(self) -> "Display":
@@ -61,7 +71,7 @@ class Display:
         """A bar for something that counts rows or fits: call what it gives with (done) or (done, total)."""
         if not self.progress.console.is_terminal:
             self.say(name)
-        task = self.progress.add_task(name, total=total, nll="", entropy="", age="", speed="")
+        task = self.progress.add_task(name, total=total, details="")
 
         def advance(done: int, new_total: int | None = None) -> None:
             self.progress.update(task, completed=done, total=new_total or total)

@@ -16,8 +16,8 @@ def result(nll: float, entropy: float = 1.5, age: float = 0.25) -> StepResult:
     return StepResult(*(torch.tensor(value) for value in (0.0, nll, entropy, age)))
 
 
-def console(*, terminal: bool = False) -> Console:
-    return Console(file=StringIO(), force_terminal=terminal, width=140)
+def console(*, terminal: bool = False, width: int = 140) -> Console:
+    return Console(file=StringIO(), force_terminal=terminal, width=width)
 
 
 def shown(console: Console) -> str:
@@ -34,6 +34,23 @@ def test_a_bar_shows_loss_entropy_age_and_speed() -> None:
     text = shown(out)
     for part in ("default seed 0", "7/20", "nll 0.143", "entropy 1.50", "age 0.250", "steps/s"):
         assert part in text
+
+
+def test_eighty_columns_have_room_for_the_loss_the_speed_and_the_time_left() -> None:
+    out = console(width=80)
+    with Display(out) as display:
+        bar = display.bar("recollect, refit 10 of 12 0", 1500)
+        for step in range(1, 20):
+            bar.update(step, result(12.3456))
+        with display.rows("recollect, seed 0: answering", 45312) as advance:
+            advance(45312)
+    lines = shown(out).splitlines()[-2:]
+    for part in ("recollect, refit 10 of 12 0 ", " 19/1500 ", " nll 12.346 ", "/s "):
+        assert part in lines[0]
+    assert "recollect, seed 0: answering " in lines[1]
+    assert "45312/45312" in lines[1]
+    assert "…" not in "".join(lines)
+    assert max(map(len, lines)) <= 80
 
 
 def test_before_the_first_step_the_numbers_are_blank() -> None:
