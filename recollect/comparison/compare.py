@@ -197,6 +197,7 @@ def _report(
         },
         "models": summarise(runs.log_probs, stream, runs.in_distribution),
         "over_time": over_time(runs.log_probs, stream),
+        "periods": scores_by_bin(ours["log_probs"], labels, bins, previous),
         "cumulative": scores_by_bin(ours["log_probs"], labels, bins, previous, cumulative=True),
         "calibration": {
             each: calibration(runs.log_probs[each][0], labels)

@@ -8,8 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.comparison.verdict import OURS
 from recollect.data.events import Events
-from recollect.evaluation.metrics import CONFIDENCE_BINS, MEASURES, LogProbs, per_bin, rows_by_bin
+from recollect.evaluation.metrics import (
+    CONFIDENCE_BINS,
+    MEASURES,
+    Interval,
+    LogProbs,
+    accuracy,
+    interval,
+    per_bin,
+    rows_by_bin,
+)
 from recollect.evaluation.stream import Stream
 
 SHOWN_MEASURES = ("accuracy", "balanced_accuracy", "nll", "brier", "ece", "kappa", "coverage")
@@ -19,7 +29,10 @@ LONGEST_VALUE = 300
 
 
 def over_time(runs: Mapping[str, Sequence[LogProbs]], stream: Stream) -> dict[str, Any]:
-    """Every measure in every bin, for each model: the mean over its seeds and, where there are several, each."""
+    """Every measure in every bin, for each model: the mean over its seeds, the lowest and the highest.
+
+    Of our model with one seed, the ends of the accuracy's 95% interval instead: how far chance may reach in a bin.
+    """
     labels, bins = stream.labels[stream.asked], stream.bins[stream.asked]
     groups = rows_by_bin(bins)
     times = stream.time[stream.asked]
@@ -37,8 +50,15 @@ def over_time(runs: Mapping[str, Sequence[LogProbs]], stream: Stream) -> dict[st
                 "low": _plain(values.min(0)),
                 "high": _plain(values.max(0)),
             }
+        if name == OURS and len(seeds) == 1:
+            ends = [_accuracy_interval(seeds[0][rows], labels[rows]) for rows in groups]
+            curves["accuracy"] |= {"low": [each.low for each in ends], "high": [each.high for each in ends]}
         found["models"][name] = curves
     return found
+
+
+def _accuracy_interval(log_probs: LogProbs, labels: NDArray[np.int64]) -> Interval:
+    return interval(accuracy, log_probs, labels, np.zeros_like(labels), resamples=200)
 
 
 def calibration(log_probs: LogProbs, labels: NDArray[np.int64]) -> list[dict[str, float]]:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import recollect.comparison.compare as module
 from recollect.cli import app
+from recollect.evaluation.metrics import MEASURES
 from recollect.trained import Trained
 
 
@@ -58,6 +59,13 @@ def test_the_report_has_every_part(done: tuple[Path, dict[str, Any], str]) -> No
     assert report["verdict"]["headline"] in " ".join(output.split())
     assert len(report["over_time"]["starts"]) == 4
     assert report["precedents"]["examples"]
+    for kind in ("periods", "cumulative"):
+        assert [each["bin"] for each in report[kind]] == [0, 1, 2, 3]
+        assert set(report[kind][0]) == {"bin", "rows", "kappa_temporal", *MEASURES}
+    assert report["cumulative"][-1]["rows"] == sum(each["rows"] for each in report["periods"])
+    curve = report["over_time"]["models"]["recollect"]["accuracy"]
+    assert all(low <= mean <= high for low, mean, high in zip(curve["low"], curve["mean"], curve["high"], strict=True))
+    assert curve["low"] != curve["high"]
     assert report["label_delay"] == "labels are known 1 days later (median)"
     assert any("'maybe' first comes after the cutoff" in note for note in report["notes"])
     assert any("of a is missing" in note for note in report["notes"])
