@@ -195,8 +195,13 @@ def explain(
     from rich.console import Console
     from rich.table import Table
 
+    from recollect.errors import SettingError
+
     deployed, events, moments = _open(data, model, history, as_of, "fail")
-    chosen = np.array([each for each in (row or range(5)) if each < len(events)], dtype=np.int64)
+    beyond = [each for each in row or () if not 0 <= each < len(events)]
+    if beyond:
+        raise SettingError(f"{data.name} has no row {beyond[0]}: it has {len(events)}, the first is 0")
+    chosen = np.array(row or range(min(5, len(events))), dtype=np.int64)
     predictions = deployed.predict(events.columns[chosen], moments[chosen], most=most)
     for place, prediction in zip(chosen.tolist(), predictions, strict=True):
         if as_json:

@@ -84,10 +84,10 @@ def test_a_replay_is_compared_with_another(place: Path, tmp_path: Path) -> None:
         "--history", tmp_path / "history", "--steps", 2)  # fmt: skip
     run("ingest", place / "new.csv", *where)
     run("replay", "--model", tmp_path / "model", "--history", tmp_path / "history", "--out", tmp_path / "less.parquet")
-    told = run("replay", *where, "--against", tmp_path / "less.parquet", "--bins", 2)
-    assert "against less.parquet, 179 rows" in told
-    report = json.loads(out_of("replay", *where, "--against", tmp_path / "less.parquet", "--bins", 2, "--json"))
-    found = report["against"]["measures"]["accuracy"]
+    arguments = ["replay", *where, "--against", tmp_path / "less.parquet", "--bins", 2, "--json"]
+    result = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
+    assert "against less.parquet, 179 rows" in result.stderr
+    found = json.loads(result.stdout)["against"]["measures"]["accuracy"]
     assert found["difference"]["value"] == pytest.approx(found["this"] - found["other"])
     assert found["difference"]["low"] <= found["difference"]["value"] <= found["difference"]["high"]
 
@@ -102,6 +102,12 @@ def test_settings_are_beside_every_result_and_are_taken_back(place: Path, tmp_pa
     assert found == {"out": str(tmp_path / "a.csv"), "rows": 140, "classes": found["classes"]}
     run("predict", "--config", tmp_path / "a.toml", "--out", tmp_path / "b.csv")  # the data, model and moment too
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+
+
+def test_a_row_that_is_not_there_can_t_be_explained(place: Path) -> None:
+    where = ["--model", str(place / "model"), "--history", str(place / "history")]
+    result = CliRunner().invoke(app, ["explain", str(place / "new.csv"), *where, "--row", "140"])
+    assert str(result.exception) == "new.csv has no row 140: it has 140, the first is 0"
 
 
 def test_train_and_ingest_speak_json(place: Path, tmp_path: Path) -> None:
