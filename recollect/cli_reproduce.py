@@ -1,12 +1,15 @@
 """The commands under `recollect reproduce` that take real data: thin, like the rest of the command line."""
 
 import os
+from enum import StrEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from recollect.evaluation.stream import Stream
@@ -23,7 +26,28 @@ OutOption = Annotated[
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a result that is already there.")]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default="all cores")]
-PaperOption = Annotated[bool, typer.Option(help="Also train the paper's own recipe and pure similarity.")]
+
+
+class Part(StrEnum):  # typer takes no lists of literals
+    """What is trained and asked: our recipe, the paper's, or everyone else."""
+
+    ours = auto()
+    paper = auto()
+    peers = auto()
+
+
+PartOption = Annotated[
+    list[Part] | None,
+    typer.Option(
+        help="Run this part alone; may be repeated. paper: the paper's recipe, by learned queries and by similarity.",
+        show_default="all",
+    ),
+]
+FewerPartsOption = Annotated[
+    list[Part] | None,
+    typer.Option(help="Run this part; may be repeated. paper: the paper's recipe.", show_default="ours and peers"),
+]
+WITHOUT_PAPER = (Part.ours, Part.peers)
 CacheOption = Annotated[
     Path | None,
     typer.Option(help="Where embeddings are kept.", show_default="$RECOLLECT_CACHE or ~/.cache/recollect"),
@@ -45,7 +69,7 @@ def reviews(
     out: OutOption = None,
     force: ForceOption = False,
     threads: ThreadsOption = None,
-    paper: PaperOption = True,
+    part: PartOption = None,
 ) -> None:
     """Amazon reviews whose rule changes at the cutoff: ours, the paper's recipe and refitted peers, quarter by quarter.
 
@@ -53,7 +77,7 @@ def reviews(
     """
     use_threads(threads)
     stream, embeddings = _reviews(reviews, cutoff, before, after, embedder, cache)
-    _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, paper, embeddings)
+    _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, part or tuple(Part), embeddings)
 
 
 def ablation(
@@ -133,7 +157,7 @@ def electricity(
     out: OutOption = None,
     force: ForceOption = False,
     threads: ThreadsOption = None,
-    paper: PaperOption = False,
+    part: FewerPartsOption = None,
 ) -> None:
     """The Australian electricity market, which ships with the package: does the price go up?
 
@@ -143,7 +167,7 @@ def electricity(
 
     use_threads(threads)
     name = "electricity" if label_delay == 0 else f"electricity-late-{label_delay:g}d"
-    _compare(electricity_stream(round(label_delay * DAY)), name, scale, seed, out, force, paper)
+    _compare(electricity_stream(round(label_delay * DAY)), name, scale, seed, out, force, part or WITHOUT_PAPER)
 
 
 def accidents(
@@ -155,7 +179,7 @@ def accidents(
     out: OutOption = None,
     force: ForceOption = False,
     threads: ThreadsOption = None,
-    paper: PaperOption = False,
+    part: FewerPartsOption = None,
 ) -> None:
     """US accidents season by season: text and columns, and strong natural drift.
 
@@ -164,7 +188,8 @@ def accidents(
     from recollect.reproduction.tables import accidents_stream
 
     use_threads(threads)
-    _compare(accidents_stream(accidents, cache or default_cache(), cutoff), "accidents", scale, seed, out, force, paper)
+    stream = accidents_stream(accidents, cache or default_cache(), cutoff)
+    _compare(stream, "accidents", scale, seed, out, force, part or WITHOUT_PAPER)
 
 
 def _compare(
@@ -174,9 +199,10 @@ def _compare(
     seeds: list[int] | None,
     out: Path | None,
     force: bool,
-    paper: bool,
+    parts: "Sequence[Part]",
     paper_keys: "Tensor | None" = None,
 ) -> None:
+    from recollect.evaluation.peers import DEFAULT
     from recollect.reproduction import drift
 
     drift.run(
@@ -186,7 +212,9 @@ def _compare(
         seeds=seeds or [0, 1, 2],
         out=out or Path("runs") / f"{name}-{scale}",
         force=force,
-        papers=tuple(drift.PAPERS) if paper else (),
+        ours="ours" in parts,
+        papers=tuple(drift.PAPERS) if "paper" in parts else (),
+        peer_names=DEFAULT if "peers" in parts else (),
         paper_keys=paper_keys,
     )
 

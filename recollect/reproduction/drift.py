@@ -43,6 +43,7 @@ def run(
     force: bool,
     period: int = 90 * DAY,
     year: int = 365 * DAY,
+    ours: bool = True,
     papers: Sequence[str] = tuple(PAPERS),
     paper_keys: Tensor | None = None,
     peer_names: Sequence[str] = DEFAULT,
@@ -56,7 +57,7 @@ def run(
     keys = torch.from_numpy(stream.model_table) if paper_keys is None else paper_keys
     keys = keys[:, :PAPER_KEY_DIM].float()
     with Display() as display:
-        for seed in seeds:
+        for seed in seeds if ours else ():
             _ours(stream, seed, scale, runs, display)
         for paper in papers:
             display.say(f"{paper}, seed {seeds[0]}")
