@@ -108,8 +108,11 @@ def summarise(
 
 
 def results_table(models: Mapping[str, Mapping[str, Any]], title: str | None = None) -> Table:
-    """One line per model, the best of each column in bold; deviations where there is more than one seed."""
-    table = Table(title=title, box=None)  # lines would not fit 80 columns
+    """One line per model, the best of each column in bold; the accuracy's deviation where there are several seeds.
+
+    Lines, and deviations of all columns, would not fit 80 characters.
+    """
+    table = Table(title=title, box=None)
     table.add_column("model", no_wrap=True)
     best = {}
     for column in COLUMNS:
@@ -123,7 +126,8 @@ def results_table(models: Mapping[str, Mapping[str, Any]], title: str | None = N
             if value is None:
                 cells.append(Text("-", style="dim"))
                 continue
-            written = _short(value["mean"]) + (f" ±{_short(value['std'])}" if len(value["seeds"]) > 1 else "")
+            deviates = column == "accuracy" and len(value["seeds"]) > 1
+            written = _short(value["mean"]) + (f" ±{_short(value['std'])}" if deviates else "")
             cells.append(Text(written, style="bold" if value["mean"] == best[column] else ""))
         table.add_row(*cells)
     return table
