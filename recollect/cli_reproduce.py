@@ -36,6 +36,14 @@ class Part(StrEnum):  # typer takes no lists of literals
     peers = auto()
 
 
+class AblationPart(StrEnum):
+    """What has something taken away."""
+
+    ours = auto()
+    paper = auto()
+    rotating = auto()
+
+
 PartOption = Annotated[
     list[Part] | None,
     typer.Option(
@@ -92,6 +100,10 @@ def ablation(
     out: OutOption = None,
     force: ForceOption = False,
     threads: ThreadsOption = None,
+    part: Annotated[
+        list[AblationPart] | None,
+        typer.Option(help="Run this part alone; may be repeated: reviews by our recipe or the paper's, or rotating."),
+    ] = None,
 ) -> None:
     """What each idea is worth: our recipe and the paper's, with one thing taken away at a time.
 
@@ -114,6 +126,7 @@ def ablation(
         stream=stream,
         name=f"reviews {cutoff}",
         paper_keys=embeddings,
+        parts=part or tuple(AblationPart),
     )
 
 

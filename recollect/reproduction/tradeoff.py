@@ -59,7 +59,7 @@ class Grid:
 
 GRIDS: dict[Scale, Grid] = {
     "quick": Grid((4, 32), (512, 8192), 100, 20, 15),
-    "default": Grid((4, 8, 16, 32, 64), (512, 2048, 8192, None), None, 1, 40),
+    "default": Grid((4, 8, 32), (512, 8192, None), 600, 3, 30),
 }
 
 
