@@ -52,7 +52,7 @@ class Grid:
 
     slots: tuple[int, ...]
     windows: tuple[int | None, ...]
-    steps: int | None
+    steps: int
     every: int
     repeats: int
 
@@ -125,8 +125,6 @@ def over_seeds(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def sizes_of(stream: Stream, slots: int, window: int | None, grid: Grid) -> Sizes:
     sizes = replace(sizes_for(len(stream.past)), num_retrieved=slots, window=window)
-    if grid.steps is None:
-        return sizes
     return replace(sizes, steps=grid.steps, validate_every=max(1, grid.steps // 4))
 
 
