@@ -1,6 +1,7 @@
 """The commands under `recollect reproduce` that take real data: thin, like the rest of the command line."""
 
 import os
+from enum import StrEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,6 +10,8 @@ import typer
 from recollect.cli_config import ConfigOption, JsonOption, report_in
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from recollect.evaluation.stream import Stream
@@ -25,7 +28,36 @@ OutOption = Annotated[
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a result that is already there.")]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default="all cores")]
-PaperOption = Annotated[bool, typer.Option(help="Also train the paper's own recipe and pure similarity.")]
+
+
+class Part(StrEnum):  # typer takes no lists of literals
+    """What is trained and asked: our recipe, the paper's, or everyone else."""
+
+    ours = auto()
+    paper = auto()
+    peers = auto()
+
+
+class AblationPart(StrEnum):
+    """What has something taken away."""
+
+    ours = auto()
+    paper = auto()
+    rotating = auto()
+
+
+PartOption = Annotated[
+    list[Part] | None,
+    typer.Option(
+        help="Run this part alone; may be repeated. paper: the paper's recipe, by learned queries and by similarity.",
+        show_default="all",
+    ),
+]
+FewerPartsOption = Annotated[
+    list[Part] | None,
+    typer.Option(help="Run this part; may be repeated. paper: the paper's recipe.", show_default="ours and peers"),
+]
+WITHOUT_PAPER = (Part.ours, Part.peers)
 CacheOption = Annotated[
     Path | None,
     typer.Option(help="Where embeddings are kept.", show_default="$RECOLLECT_CACHE or ~/.cache/recollect"),
@@ -64,7 +96,7 @@ def reviews(
     config: ConfigOption = None,
     as_json: JsonOption = False,
     threads: ThreadsOption = None,
-    paper: PaperOption = True,
+    part: PartOption = None,
 ) -> None:
     """Amazon reviews whose rule changes at the cutoff: ours, the paper's recipe and refitted peers, quarter by quarter.
 
@@ -75,7 +107,7 @@ def reviews(
     out = out or Path("runs") / f"reviews-{cutoff}-{scale}"
     with report_in(settings, out, as_json):
         stream, embeddings = _reviews(reviews, cutoff, before, after, embedder, cache)
-        _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, paper, embeddings)
+        _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, part or tuple(Part), embeddings)
 
 
 def ablation(
@@ -92,6 +124,10 @@ def ablation(
     config: ConfigOption = None,
     as_json: JsonOption = False,
     threads: ThreadsOption = None,
+    part: Annotated[
+        list[AblationPart] | None,
+        typer.Option(help="Run this part alone; may be repeated: reviews by our recipe or the paper's, or rotating."),
+    ] = None,
 ) -> None:
     """What each idea is worth: our recipe and the paper's, with one thing taken away at a time.
 
@@ -117,6 +153,7 @@ def ablation(
             stream=stream,
             name=f"reviews {cutoff}",
             paper_keys=embeddings,
+            parts=part or tuple(AblationPart),
         )
 
 
@@ -169,7 +206,7 @@ def electricity(
     config: ConfigOption = None,
     as_json: JsonOption = False,
     threads: ThreadsOption = None,
-    paper: PaperOption = False,
+    part: FewerPartsOption = None,
 ) -> None:
     """The Australian electricity market, which ships with the package: does the price go up?
 
@@ -182,7 +219,7 @@ def electricity(
     name = "electricity" if label_delay == 0 else f"electricity-late-{label_delay:g}d"
     out = out or Path("runs") / f"{name}-{scale}"
     with report_in(settings, out, as_json):
-        _compare(electricity_stream(round(label_delay * DAY)), name, scale, seed, out, force, paper)
+        _compare(electricity_stream(round(label_delay * DAY)), name, scale, seed, out, force, part or WITHOUT_PAPER)
 
 
 def accidents(
@@ -196,7 +233,7 @@ def accidents(
     config: ConfigOption = None,
     as_json: JsonOption = False,
     threads: ThreadsOption = None,
-    paper: PaperOption = False,
+    part: FewerPartsOption = None,
 ) -> None:
     """US accidents season by season: text and columns, and strong natural drift.
 
@@ -209,7 +246,7 @@ def accidents(
     out = out or Path("runs") / f"accidents-{scale}"
     with report_in(settings, out, as_json):
         stream = accidents_stream(accidents, cache or default_cache(), cutoff)
-        _compare(stream, "accidents", scale, seed, out, force, paper)
+        _compare(stream, "accidents", scale, seed, out, force, part or WITHOUT_PAPER)
 
 
 def _compare(
@@ -219,9 +256,10 @@ def _compare(
     seeds: list[int] | None,
     out: Path,
     force: bool,
-    paper: bool,
+    parts: "Sequence[Part]",
     paper_keys: "Tensor | None" = None,
 ) -> None:
+    from recollect.evaluation.peers import DEFAULT
     from recollect.reproduction import drift
 
     drift.run(
@@ -231,7 +269,9 @@ def _compare(
         seeds=seeds or [0, 1, 2],
         out=out,
         force=force,
-        papers=tuple(drift.PAPERS) if paper else (),
+        ours="ours" in parts,
+        papers=tuple(drift.PAPERS) if "paper" in parts else (),
+        peer_names=DEFAULT if "peers" in parts else (),
         paper_keys=paper_keys,
     )
 

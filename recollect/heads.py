@@ -16,7 +16,7 @@ from torch import Tensor
 from recollect.history.visibility import Window
 from recollect.inputs import Inputs, Lookup
 from recollect.model.neighbours import corrected, nearest, vote, with_new_classes
-from recollect.predictor import TILE_ROWS, Predictor
+from recollect.predictor import TILE_ROWS, Predictor, repeated
 from recollect.records import Visible
 
 HEADS = ("no_context", "trusting", "wary", "vote", "corrected_recent", "corrected")
@@ -81,14 +81,15 @@ class Heads:
         tiles = []
         for first in range(0, len(inputs), TILE_ROWS):
             index = torch.arange(first, first + TILE_ROWS, device=inputs.rows.device).clamp(max=len(inputs) - 1)
-            tiles.append(self._tile(inputs.take(index)))
+            tiles.append(self._tile(inputs.take(index), min(TILE_ROWS, len(inputs) - first)))
         return HeadAnswers.joined(tiles).first(len(inputs))
 
-    def _tile(self, inputs: Inputs) -> HeadAnswers:
+    def _tile(self, inputs: Inputs, different: int) -> HeadAnswers:
+        """Answers to a tile of which the first `different` rows are asked for."""
         system = self.predictor.system
         state = system.encode(inputs.features)
         everyone = torch.ones(len(inputs), dtype=torch.bool, device=inputs.rows.device)
-        shown_positions, _ = self.predictor.select(state, inputs, with_probability=False)
+        shown_positions, _ = self.predictor.select(state, inputs, different, with_probability=False)
         items, _ = inputs.show(shown_positions, features=self.predictor.retrieve == "items", ages=self.predictor.ages)
         nothing = replace(items, filled=torch.zeros_like(items.filled), wary=~everyone)
         views = (nothing, replace(items, wary=~everyone), replace(items, wary=everyone))
@@ -97,12 +98,12 @@ class Heads:
         attention = answers[2].weights
         known = self.plain.shape[1]
         plain = said[0][:, :known]
-        near, closeness = nearest(inputs.own_keys, inputs.keys, within(inputs.visible, LONG), NEIGHBOURS)
+        near, closeness = self._nearest(inputs, within(inputs.visible, LONG), NEIGHBOURS, different)
         by_neighbours = [(vote(self._labels(near), closeness, known), near, closeness)]
         for window in (RECENT, LONG):
             seen = within(inputs.visible, window)
             seen = replace(seen, start=seen.start.clamp(min=self.untrained_from).minimum(seen.stop))
-            near, closeness = nearest(inputs.own_keys, inputs.keys, seen, CORRECTING)
+            near, closeness = self._nearest(inputs, seen, CORRECTING, different)
             answer = corrected(plain, self._plain_at(near), self._labels(near), closeness)
             by_neighbours.append((answer, near, closeness))
         met = [int(self._labels(near).masked_fill(near < 0, 0).max()) + 1 for _, near, _ in by_neighbours]
@@ -113,6 +114,13 @@ class Heads:
         precedents = shown_positions[:, 0]
         attended = torch.zeros(precedents.shape) if attention is None else attention[:, 0]
         return HeadAnswers(torch.stack(said, dim=1), near, closeness, precedents, attended)
+
+    def _nearest(
+        self, inputs: Inputs, visible: Visible, count: int, different: int
+    ) -> tuple[Int[Tensor, "batch neighbours"], Float[Tensor, "batch neighbours"]]:
+        rows = slice(0, different)
+        positions, closeness = nearest(inputs.own_keys[rows], inputs.keys, visible.take(rows), count)
+        return repeated(positions, len(inputs)), repeated(closeness, len(inputs))
 
     def _plain_at(self, positions: Int[Tensor, "batch neighbours"]) -> Float[Tensor, "batch neighbours classes"]:
         """Where there is no item, what was said of some other; nothing where there is none at all."""

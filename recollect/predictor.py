@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from recollect.inputs import Inputs
@@ -49,15 +49,15 @@ class Predictor:
         """Answer every input; with `use_context` False from the same weights with every slot empty, and with `wary`
         False as if labels could only follow the rule of training."""
         if len(inputs) == 0:
-            return self._predict_tile(inputs, use_context=False, wary=wary)
+            return self._predict_tile(inputs, 0, use_context=False, wary=wary)
         tiles = []
         for first in range(0, len(inputs), TILE_ROWS):
             count = min(TILE_ROWS, len(inputs) - first)
             index = torch.arange(first, first + TILE_ROWS, device=inputs.rows.device).clamp(max=len(inputs) - 1)
-            tiles.append(_first_rows(self._predict_tile(inputs.take(index), use_context, wary), count))
+            tiles.append(_first_rows(self._predict_tile(inputs.take(index), count, use_context, wary), count))
         return _joined(tiles)
 
-    def _predict_tile(self, inputs: Inputs, use_context: bool, wary: bool) -> Predictions:
+    def _predict_tile(self, inputs: Inputs, different: int, use_context: bool, wary: bool) -> Predictions:
         system = self.system
         size = (len(inputs), system.num_retrieved)
         state = system.encode(inputs.features)
@@ -65,7 +65,7 @@ class Predictor:
         positions = torch.full((size[0], 1, size[1]), -1, device=inputs.rows.device)
         probability = torch.zeros(size, device=inputs.rows.device)
         if system.num_retrieved and use_context:
-            positions, probability = self.select(state, inputs)
+            positions, probability = self.select(state, inputs, different)
         items, fetched = inputs.show(positions, features=self.retrieve == "items", ages=self.ages)
         items = replace(items, wary=keep_input if wary else ~keep_input)
         answer: Answer = system.classify(state, items, keep_input)
@@ -76,12 +76,16 @@ class Predictor:
         return Predictions(answer.log_probs[:, 0], positions[:, 0], probability, weight, age)
 
     def select(
-        self, state: Float[Tensor, "batch ..."], inputs: Inputs, *, with_probability: bool = True
+        self, state: Float[Tensor, "batch ..."], inputs: Inputs, different: int, *, with_probability: bool = True
     ) -> tuple[Int[Tensor, "batch 1 retrieved"], Float[Tensor, "batch retrieved"]]:
-        """Greedily, with the retrieval's probability of each pick; for groups of slots that takes one pass more."""
+        """Greedily, with the retrieval's probability of each pick; for groups of slots that takes one pass more.
+
+        From the row `different` on all are as the one before it, and the keys are not gone through for them again.
+        """
         if self.system.group_sizes is not None:
-            queries = self.system.distinct_queries(state, inputs.own_keys)
-            picks = top_of_groups(queries, self.system.group_sizes, inputs.keys, inputs.visible)
+            queries, rows = self.system.distinct_queries(state, inputs.own_keys), slice(0, different)
+            picks = top_of_groups(queries[rows], self.system.group_sizes, inputs.keys, inputs.visible.take(rows))
+            picks = repeated(picks, len(inputs))
             probability = self._probability(queries, picks, inputs) if with_probability else torch.zeros(picks.shape)
             return picks.unsqueeze(1), probability
         queries = self.system.queries(state, inputs.own_keys)
@@ -105,6 +109,11 @@ class Predictor:
         logits = (queries.repeat_interleave(sizes, dim=1) * keys).sum(-1) * scores.scale
         log_p = logits - log_normaliser(queries, scores).repeat_interleave(sizes, dim=1)
         return log_p.exp().clamp(max=1.0).masked_fill(picks < 0, 0.0)
+
+
+def repeated(values: Shaped[Tensor, "rows *rest"], count: int) -> Shaped[Tensor, "count *rest"]:
+    """The last row again and again, until there are so many."""
+    return values[torch.arange(count, device=values.device).clamp(max=len(values) - 1)]
 
 
 def _first_rows(predictions: Predictions, count: int) -> Predictions:

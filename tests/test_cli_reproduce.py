@@ -36,7 +36,7 @@ def write_reviews(path: Path, count: int = 700) -> None:
 def test_reviews_become_a_report(tmp_path: Path) -> None:
     write_reviews(tmp_path / "reviews.jsonl")
     arguments = ["--reviews", tmp_path / "reviews.jsonl", "--cutoff", 2012, "--scale", "quick", "--seed", 0]
-    arguments += ["--no-paper", "--out", tmp_path / "out", "--cache", tmp_path / "cache"]
+    arguments += ["--part", "ours", "--part", "peers", "--out", tmp_path / "out", "--cache", tmp_path / "cache"]
     result = CliRunner().invoke(app, ["reproduce", "reviews", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert "700 rows read" in result.output

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from recollect import __version__
 from recollect.comparison.page import write_page
-from recollect.comparison.runs import Arrays, Kept, Runs, answer_all, asked_and_before, fit_default, run_peers
+from recollect.comparison.runs import PARTS, Arrays, Kept, Runs, answer_all, asked_and_before, fit_default, run_peers
 from recollect.comparison.story import calibration, label_rates, moment, over_time, precedent_story
 from recollect.comparison.verdict import judge
 from recollect.config import Scale
@@ -31,7 +31,6 @@ from recollect.training.progress import Display
 
 DAY = 24 * 3600 * 10**9
 YEAR = 365 * DAY
-PARTS = "parts"
 
 
 @dataclass(frozen=True)

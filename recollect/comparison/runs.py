@@ -3,6 +3,7 @@
 What is done is kept in a folder, run by run, so that an interrupted comparison goes on where it stopped.
 """
 
+import functools
 import hashlib
 import json
 import time
@@ -16,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+import recollect
 from recollect.config import Scale, recipe_named, with_model
 from recollect.evaluation.metrics import LogProbs, accuracy
 from recollect.evaluation.peers import peers
@@ -26,6 +28,9 @@ from recollect.training.fit import HELD_OUT, Fitted, Sizes, fit, sizes_for
 from recollect.training.progress import Display
 
 QUICK_STEPS = 150
+
+PARTS = "parts"
+"""The folder beside a result in which single runs are kept."""
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -46,10 +51,11 @@ class Runs:
 
 
 class Kept:
-    """Results of single runs as .npz files; those of other settings are left alone."""
+    """Results of single runs as .npz files; those of other settings, or of other code, are left alone."""
 
     def __init__(self, folder: Path | None, settings: Mapping[str, Any]) -> None:
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:12]
+        made_of = json.dumps(settings, sort_keys=True, default=str) + code_fingerprint()
+        digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
         self.folder = None if folder is None else folder / digest
 
     def get(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
@@ -66,6 +72,16 @@ class Kept:
         np.savez(beside, **result)  # type: ignore[arg-type]
         beside.rename(path)
         return result
+
+
+@functools.cache
+def code_fingerprint() -> str:
+    """Of all of this package: what other code computed is not what this one would."""
+    package = Path(recollect.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def sizes_at(stream: Stream, scale: Scale) -> Sizes:

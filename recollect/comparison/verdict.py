@@ -57,8 +57,9 @@ def judge(runs: Mapping[str, Sequence[LogProbs]], labels: NDArray[np.int64], bin
             f"No clear gain: Recollect and the best frozen model ({best_frozen}) differ by "
             f"{_points(abs(against.value))}, which may be chance. Keep your frozen model."
         )
+    which = "Recollect (its first seed)" if len(runs[OURS]) > 1 else "Recollect"
     lines.append(
-        f"Recollect {found[OURS]:.3f}, {best_frozen} {found[best_frozen]:.3f}: a difference of "
+        f"{which} {found[OURS]:.3f}, {best_frozen} {found[best_frozen]:.3f}: a difference of "
         f"{100 * against.value:+.1f} points, 95% interval {100 * against.low:+.1f} to {100 * against.high:+.1f}."
     )
     refitted = [name for name in names if "_refit_" in name or name == "finetuned"]
@@ -73,9 +74,7 @@ def judge(runs: Mapping[str, Sequence[LogProbs]], labels: NDArray[np.int64], bin
         if rule in differences and differences[rule].value < 0:
             helps = False
             headline = f"No: always answering the {rule.replace('_', ' ')} does better than Recollect here."
-    online = [
-        name for name in names if name in ("arf", "leveraging_bagging", "hoeffding_adaptive", "recent_neighbours")
-    ]
+    online = [name for name in names if name in LEARNING]
     if online:
         best = max(online, key=lambda name: found[name])
         lines.append(f"Best of those that learn from every label: {best}, {found[best]:.3f}.")

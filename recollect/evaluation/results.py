@@ -39,6 +39,9 @@ SHORT = {"accuracy": "acc", "balanced_accuracy": "bal", "first_bin": "first", "w
 SHORT |= {"in_distribution": "before"}
 """How columns are headed where 80 characters have to do."""
 
+ITEMS = "_items"
+"""How names of models end that retrieve full items, where others retrieve labels alone."""
+
 OURS = (
     "recollect",
     "recollect_items",
@@ -108,8 +111,11 @@ def summarise(
 
 
 def results_table(models: Mapping[str, Mapping[str, Any]], title: str | None = None) -> Table:
-    """One line per model, the best of each column in bold; deviations where there is more than one seed."""
-    table = Table(title=title, box=None)  # lines would not fit 80 columns
+    """One line per model, the best of each column in bold; the accuracy's deviation where there are several seeds.
+
+    Lines, and deviations of all columns, would not fit 80 characters.
+    """
+    table = Table(title=title, box=None)
     table.add_column("model", no_wrap=True)
     best = {}
     for column in COLUMNS:
@@ -123,33 +129,57 @@ def results_table(models: Mapping[str, Mapping[str, Any]], title: str | None = N
             if value is None:
                 cells.append(Text("-", style="dim"))
                 continue
-            written = _short(value["mean"]) + (f" ±{_short(value['std'])}" if len(value["seeds"]) > 1 else "")
+            deviates = column == "accuracy" and len(value["seeds"]) > 1
+            written = _short(value["mean"]) + (f" ±{_short(value['std'])}" if deviates else "")
             cells.append(Text(written, style="bold" if value["mean"] == best[column] else ""))
         table.add_row(*cells)
     return table
 
 
 def draw_over_time(runs: Runs, stream: Stream) -> Figure:
-    """Accuracy and balanced accuracy in each bin after the cutoff, a line per model, a band over its seeds."""
+    """Accuracy and balanced accuracy in each bin after the cutoff, a line per model, a band over its seeds.
+
+    Where some models retrieve labels alone and others full items, they stand side by side, everyone else in both.
+    """
     labels, bins = _asked(stream)
     times = stream.time[[stream.asked[rows[0]] for rows in rows_by_bin(bins)]]
     if np.issubdtype(times.dtype, np.integer):
         times = times.astype("datetime64[ns]")
-    figure = Figure(figsize=(11, 8), layout="constrained")
-    axes = figure.subplots(2, 1, sharex=True)
-    for axis, measure, title in zip(
-        axes, (accuracy, balanced_accuracy), ("accuracy", "balanced accuracy"), strict=True
-    ):
-        _draw(axis, runs, labels, bins, times, measure)
-        axis.set_ylabel(title)
-        axis.grid(alpha=0.25)
-    axes[0].set_title("after the cutoff, bin by bin")
-    axes[1].set_xlabel("start of the bin")
+    columns = _columns(runs)
+    figure = Figure(figsize=(4 + 7 * len(columns), 8), layout="constrained")
+    grid = figure.subplots(2, len(columns), sharex=True, sharey="row", squeeze=False)
+    for axes, (title, shown) in zip(grid.T, columns.items(), strict=True):
+        for axis, measure in zip(axes, (accuracy, balanced_accuracy), strict=True):
+            _draw(axis, shown, labels, bins, times, measure)
+            axis.grid(alpha=0.25)
+        axes[0].set_title(title)
+        axes[1].set_xlabel("start of the bin")
+    grid[0, 0].set_ylabel("accuracy")
+    grid[1, 0].set_ylabel("balanced accuracy")
     if np.issubdtype(times.dtype, np.datetime64):
         figure.autofmt_xdate()
-    handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside right upper", frameon=False, fontsize=9, handlelength=3)
+    handles = {name: line for axis in grid[0] for line, name in zip(*axis.get_legend_handles_labels(), strict=True)}
+    shown_names = [name for name in runs if name in handles]
+    figure.legend(
+        [handles[name] for name in shown_names],
+        shown_names,
+        loc="outside right upper",
+        frameon=False,
+        fontsize=9,
+        handlelength=3,
+    )
     return figure
+
+
+def _columns(runs: Runs) -> dict[str, Runs]:
+    with_items = {name for name in runs if name.endswith(ITEMS)}
+    if not with_items:
+        return {"after the cutoff, bin by bin": runs}
+    with_labels = {name.removesuffix(ITEMS) for name in with_items}
+    return {
+        "labels only, after the cutoff": {name: run for name, run in runs.items() if name not in with_items},
+        "full items, after the cutoff": {name: run for name, run in runs.items() if name not in with_labels},
+    }
 
 
 def _draw(axis: Axes, runs: Runs, labels: np.ndarray, bins: np.ndarray, times: np.ndarray, measure: Measure) -> None:

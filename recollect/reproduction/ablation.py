@@ -48,14 +48,21 @@ Group = dict[str, list[Scores]]
 @dataclass(frozen=True)
 class Extent:
     """How much of a stream is used: so many of the newest rows of the past, and so many bins after the cutoff, of
-    these no more than the first `asked` rows."""
+    these no more than the first `asked` rows. Our recipe is trained `steps` long, None for as long as a fit takes."""
 
     past: int | None
     bins: int
     asked: int | None = None
+    steps: int | None = None
 
 
-EXTENTS: dict[Scale, Extent] = {"quick": Extent(2500, 1, 1500), "default": Extent(None, 4), "paper": Extent(None, 4)}
+EXTENTS: dict[Scale, Extent] = {
+    "quick": Extent(2500, 1, 1500),
+    "default": Extent(None, 4, steps=600),
+    "paper": Extent(None, 4),
+}
+
+PARTS = ("ours", "paper", "rotating")
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,7 @@ def run(
     stream: Stream | None = None,
     name: str = "reviews",
     paper_keys: Float[Tensor, "rows width"] | None = None,
+    parts: Sequence[str] = PARTS,
 ) -> dict[str, Any]:
     """Train with and without each idea, and write the report. Without a stream there is the rotating boundary alone."""
     claim(out, force=force)
@@ -125,10 +133,13 @@ def run(
             if stream is not None:
                 rows = rows_within(stream, EXTENTS[scale])
                 cut = stream.take(rows)
-                _add(groups, f"{name}, ours", on_stream(cut, seed, scale, display), display)
-                keys = None if paper_keys is None else paper_keys[torch.from_numpy(rows)]
-                _add(groups, f"{name}, the paper's", papers_tricks(cut, keys, seed, scale, display), display)
-            _add(groups, "rotating boundary", on_rotating(seed, scale, display), display)
+                if "ours" in parts:
+                    _add(groups, f"{name}, ours", on_stream(cut, seed, scale, display), display)
+                if "paper" in parts:
+                    keys = None if paper_keys is None else paper_keys[torch.from_numpy(rows)]
+                    _add(groups, f"{name}, the paper's", papers_tricks(cut, keys, seed, scale, display), display)
+            if "rotating" in parts:
+                _add(groups, "rotating boundary", on_rotating(seed, scale, display), display)
     results = {title: compared(group) for title, group in groups.items()}
     report = {"scale": scale, "seeds": list(seeds), "groups": results}
     save_figure(draw(results), out, "ablation")
@@ -158,9 +169,12 @@ def _add(groups: dict[str, Group], title: str, found: Iterator[tuple[str, Scores
 def on_stream(stream: Stream, seed: int, scale: Scale, display: Display) -> Iterator[tuple[str, Scores]]:
     """Our recipe by labels alone, as in the paper's main result; what only weighs heads comes from the full one."""
     full = with_model(recipe_named("default"), retrieve="labels")
+    usual = sizes_at(stream, scale)
+    steps = min(usual.steps, EXTENTS[scale].steps or usual.steps)
+    usual = replace(usual, steps=steps, validate_every=max(20, steps // 12))
     for name, ours in our_recipes(full).items():
         started = time.perf_counter()
-        sizes = replace(sizes_at(stream, scale), recent_share=ours.recent_share)
+        sizes = replace(usual, recent_share=ours.recent_share)
         bar = display.bar(f"{name} {seed}", sizes.steps)
         live = fit(stream, ours.recipe, seed=seed, sizes=sizes, bar=bar).live()
         replayed = answer_all(live, stream, display, name)

@@ -1,18 +1,21 @@
 """Our recipe, the paper's and their peers on one stream of real rows: trained before the cutoff, judged after it.
 
-The same for every stream: nothing here knows which data it is given.
+The same for every stream: nothing here knows which data it is given. What an interrupted run had done is kept.
 """
 
+import hashlib
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 from torch import Tensor
 
-from recollect.comparison.runs import Runs, answer_all, asked_and_before, fit_default, run_peers
+from recollect.comparison.runs import PARTS, Arrays, Kept, Runs, answer_all, asked_and_before, fit_default, run_peers
 from recollect.config import Scale
 from recollect.evaluation.output import claim, finish, save_figure
 from recollect.evaluation.peers import DEFAULT
@@ -43,6 +46,7 @@ def run(
     force: bool,
     period: int = 90 * DAY,
     year: int = 365 * DAY,
+    ours: bool = True,
     papers: Sequence[str] = tuple(PAPERS),
     paper_keys: Tensor | None = None,
     peer_names: Sequence[str] = DEFAULT,
@@ -51,19 +55,19 @@ def run(
 
     `paper_keys` are those of the paper's recipe: the first columns of the raw embedding; without them, of the features.
     """
-    claim(out, force=force)
+    claim(out, force=force, resumable=PARTS)
     runs = Runs()
+    kept = Kept(out / PARTS, {"data": _digest(stream), "scale": scale, "period": period, "year": year})
     keys = torch.from_numpy(stream.model_table) if paper_keys is None else paper_keys
     keys = keys[:, :PAPER_KEY_DIM].float()
     with Display() as display:
-        for seed in seeds:
-            _ours(stream, seed, scale, runs, display)
+        for seed in seeds if ours else ():
+            _add_ours(stream, seed, scale, runs, display, kept)
         for paper in papers:
-            display.say(f"{paper}, seed {seeds[0]}")
-            started = time.perf_counter()
-            answers = run_paper_recipe(stream, keys, PAPERS[paper], scale, seeds[0], display=display)
-            runs.add(paper, answers, time.perf_counter() - started)
-        run_peers(stream, peer_names, period, year, runs, display)
+            compute = partial(_papers, stream, keys, paper, scale, seeds[0], display)
+            found = kept.get(f"{paper}-{seeds[0]}", compute)
+            runs.add(paper, found["log_probs"], float(found["seconds"]))
+        run_peers(stream, peer_names, period, year, runs, display, kept)
     models = summarise(runs.log_probs, stream, runs.in_distribution)
     report = {
         "data": name,
@@ -80,15 +84,42 @@ def run(
     return report
 
 
-def _ours(stream: Stream, seed: int, scale: Scale, runs: Runs, display: Display) -> None:
+def _digest(stream: Stream) -> str:
+    """Other labels, times or features are another stream; some rows of the features have to do."""
+    digest = hashlib.sha256(str(stream.cutoff).encode())
+    for column in (stream.labels, stream.time, stream.known_at, stream.model_table[::97]):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()
+
+
+def _add_ours(stream: Stream, seed: int, scale: Scale, runs: Runs, display: Display, kept: Kept) -> None:
     """Labels only and full items; the plain classifier is the labels' network with every slot empty."""
     for name, retrieve in (("recollect", "labels"), ("recollect_items", "items")):
-        started = time.perf_counter()
-        fitted = fit_default(stream, seed, scale, display, name, retrieve=retrieve)
-        result = answer_all(fitted.live(), stream, display, f"{name}, seed {seed}")
-        seconds = time.perf_counter() - started
-        answers, before = asked_and_before(stream, result, result.log_probs)
-        runs.add(name, answers, seconds, before)
+        found = kept.get(f"{name}-{seed}", partial(_ours, stream, seed, scale, display, name, retrieve))
+        seconds = float(found["seconds"])
+        runs.add(name, found["log_probs"], seconds, float(found["before"]))
         if name == "recollect":
-            answers, before = asked_and_before(stream, result, result.head("no_context"))
-            runs.add("no_context", answers, seconds, before)
+            runs.add("no_context", found["no_context"], seconds, float(found["before_no_context"]))
+
+
+def _ours(stream: Stream, seed: int, scale: Scale, display: Display, name: str, retrieve: str) -> Arrays:
+    started = time.perf_counter()
+    fitted = fit_default(stream, seed, scale, display, name, retrieve=retrieve)
+    result = answer_all(fitted.live(), stream, display, f"{name}, seed {seed}")
+    seconds = time.perf_counter() - started
+    answers, before = asked_and_before(stream, result, result.log_probs)
+    plain, before_plain = asked_and_before(stream, result, result.head("no_context"))
+    return {
+        "log_probs": answers,
+        "no_context": plain,
+        "before": np.array(before),
+        "before_no_context": np.array(before_plain),
+        "seconds": np.array(seconds),
+    }
+
+
+def _papers(stream: Stream, keys: Tensor, name: str, scale: Scale, seed: int, display: Display) -> Arrays:
+    display.say(f"{name}, seed {seed}")
+    started = time.perf_counter()
+    answers = run_paper_recipe(stream, keys, PAPERS[name], scale, seed, display=display)
+    return {"log_probs": answers, "seconds": np.array(time.perf_counter() - started)}

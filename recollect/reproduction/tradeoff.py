@@ -52,14 +52,14 @@ class Grid:
 
     slots: tuple[int, ...]
     windows: tuple[int | None, ...]
-    steps: int | None
+    steps: int
     every: int
     repeats: int
 
 
 GRIDS: dict[Scale, Grid] = {
     "quick": Grid((4, 32), (512, 8192), 100, 20, 15),
-    "default": Grid((4, 8, 16, 32, 64), (512, 2048, 8192, None), None, 1, 40),
+    "default": Grid((4, 8, 32), (512, 8192, None), 600, 3, 30),
 }
 
 
@@ -125,8 +125,6 @@ def over_seeds(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def sizes_of(stream: Stream, slots: int, window: int | None, grid: Grid) -> Sizes:
     sizes = replace(sizes_for(len(stream.past)), num_retrieved=slots, window=window)
-    if grid.steps is None:
-        return sizes
     return replace(sizes, steps=grid.steps, validate_every=max(1, grid.steps // 4))
 
 

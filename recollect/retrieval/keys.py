@@ -45,6 +45,12 @@ class Keys(Protocol):
         self, queries: Float[Tensor, "batch retrieved key_dim"], tile: Tensor, out: Tensor | None = None
     ) -> Float[Tensor, "batch retrieved items"]: ...
 
+    def products_at(
+        self, queries: Float[Tensor, "batch retrieved key_dim"], start: int, stop: int
+    ) -> Float[Tensor, "batch retrieved items"]:
+        """`products` of the tile [start, stop), but for the last bits."""
+        ...
+
     def add_weighted_sum_(
         self,
         total: Float[Tensor, "batch retrieved key_dim"],
@@ -106,6 +112,18 @@ class SharedKeys:
         if out is not None:
             out = out[: rows.shape[0] * tile.shape[0]].view(rows.shape[0], tile.shape[0])
         product = torch.mm(rows, tile.T, out=out)
+        return product[: batch * retrieved].view(batch, retrieved, -1)
+
+    def products_at(
+        self, queries: Float[Tensor, "batch retrieved key_dim"], start: int, stop: int
+    ) -> Float[Tensor, "batch retrieved items"]:
+        if self.recency is None or stop > self.keys.shape[0]:
+            return self.products(queries, self.tile(start, stop))
+        # A tile with recency is a copy of its keys; for a few queries copying takes longer than multiplying.
+        batch, retrieved, _ = queries.shape
+        rows = pad_rows(queries.flatten(0, 1))
+        product = torch.mm(rows[:, :-1], self.keys[start:stop].float().T)
+        product.addr_(rows[:, -1], self.recency[start:stop])
         return product[: batch * retrieved].view(batch, retrieved, -1)
 
     def add_weighted_sum_(
@@ -170,6 +188,11 @@ class OwnKeys:
     ) -> Float[Tensor, "batch retrieved items"]:
         assert out is None  # their logits are always kept, so made at once
         return pad_columns(queries) @ tile.transpose(1, 2)
+
+    def products_at(
+        self, queries: Float[Tensor, "batch retrieved key_dim"], start: int, stop: int
+    ) -> Float[Tensor, "batch retrieved items"]:
+        return self.products(queries, self.tile(start, stop))
 
     def add_weighted_sum_(
         self,

@@ -20,6 +20,9 @@ from recollect.retrieval.keys import SharedKeys as SharedKeys
 TILE_BYTES = 8 << 20
 """Size of the scores that one product makes: small enough to stay in a cache, large enough to keep BLAS busy."""
 
+CACHED_KEYS = 1 << 20
+"""Bytes of keys that stay in a core's own cache between being read and being multiplied."""
+
 TILES_AT_ONCE = 16
 """Tiles whose summaries are stored together."""
 
@@ -54,11 +57,13 @@ class Scores:
         """Queries whose products with keys are the logits, base 2."""
         return self.queries * (self.scale / LN_2)
 
-    def tiles(self) -> list[tuple[int, int]]:
-        """The stretches [start, stop) of whole blocks, each a tile, that some input may see."""
+    def tiles(self, most: int | None = None) -> list[tuple[int, int]]:
+        """The stretches [start, stop) of whole blocks, each a tile of at most `most` items, that some input may see."""
         batch, retrieved, _ = self.queries.shape
         block = self.keys.block
         size = max(1, TILE_BYTES // (4 * batch * retrieved * block)) * block
+        if most is not None:
+            size = min(size, max(1, most // block) * block)
         tiles = []
         for start, stop in self.visible.intervals:
             seen = stop > start
@@ -246,10 +251,22 @@ def summarise(scores: Scores) -> BlockSummary:
     return BlockSummary(maximum, total)
 
 
+def block_maxima(scores: Scores) -> Float[Tensor, "batch retrieved blocks"]:
+    """The largest logit of every block, without its total: for a few inputs little slower than the bare products."""
+    batch, retrieved, _ = scores.queries.shape
+    size, scaled = scores.keys.block, scores.scaled
+    maximum = scores.queries.new_full((batch, retrieved, scores.num_blocks), -torch.inf)
+    for start, stop in scores.tiles(most=CACHED_KEYS // (4 * scores.keys.width)):
+        logits = hide_gone_(scores.keys.products_at(scaled, start, stop), scores.visible, start, stop)
+        maximum[:, :, start // size : stop // size] = logits.unflatten(2, (-1, size)).amax(-1)
+    _mend_cut_blocks(scores, maximum, None)
+    return maximum
+
+
 def _mend_cut_blocks(
     scores: Scores,
     maximum: Float[Tensor, "batch retrieved blocks"],
-    total: Float[Tensor, "batch retrieved blocks"],
+    total: Float[Tensor, "batch retrieved blocks"] | None,
 ) -> None:
     """Blocks outside all intervals count for nothing; those cut by an end or a hidden item are done again, masked."""
     size = scores.keys.block
@@ -263,7 +280,8 @@ def _mend_cut_blocks(
         cuts.append(ends.masked_fill((ends % size == 0) | (stop <= start), -1))
     assert outside is not None
     maximum.masked_fill_(outside.unsqueeze(1), -torch.inf)
-    total.masked_fill_(outside.unsqueeze(1), 0.0)
+    if total is not None:
+        total.masked_fill_(outside.unsqueeze(1), 0.0)
     if scores.visible.hidden is not None:
         cuts.append(scores.visible.hidden)
     cut = torch.cat(cuts, dim=1)
@@ -271,7 +289,9 @@ def _mend_cut_blocks(
     block = cut[row, which] // size
     for part in row_slices(row.shape[0], 4 * size * (scores.keys.width + 4 * scores.queries.shape[1])):
         logits = scores.block_logits(row[part], 0, block[part].unsqueeze(1)).squeeze(1)
-        maximum[row[part], :, block[part]], total[row[part], :, block[part]] = reduce_blocks(logits)
+        maximum[row[part], :, block[part]], mended = reduce_blocks(logits)
+        if total is not None:
+            total[row[part], :, block[part]] = mended
 
 
 def row_slices(rows: int, bytes_per_row: int, budget: int = 32 << 20) -> list[slice]:

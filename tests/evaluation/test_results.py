@@ -119,11 +119,15 @@ def test_the_figure_has_a_line_per_model_thick_for_ours_and_bands_over_seeds(tmp
     runs = fourteen(stream)
     figure = draw_over_time(runs, stream)
     assert isinstance(figure, Figure)
-    for axis in figure.axes:
+    with_items, with_labels = {"recollect_items", "recollect_paper_items"}, {"recollect", "recollect_paper"}
+    for place, axis in enumerate(figure.axes):  # side by side: labels only, and full items
         widths = {line.get_label(): line.get_linewidth() for line in axis.lines}
-        assert list(widths) == list(runs)
-        assert min(widths[name] for name in OURS) > max(widths[name] for name in DEFAULT)
-        assert len(axis.collections) == len(OURS)
+        missing = with_labels if place % 2 else with_items
+        assert list(widths) == [name for name in runs if name not in missing]
+        ours = [name for name in OURS if name not in missing]
+        assert min(widths[name] for name in ours) > max(widths[name] for name in DEFAULT)
+        assert len(axis.collections) == len(ours)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(runs)
     figure.savefig(tmp_path / "over_time.png")
     assert (tmp_path / "over_time.png").read_bytes().startswith(b"\x89PNG")
 

@@ -60,6 +60,15 @@ def test_the_report_has_every_model_and_figure(tmp_path: Path) -> None:
         assert 0 <= model["accuracy"]["mean"] <= 1
     assert report["models"]["recollect"]["in_distribution"]["mean"] > 0.5
     assert (tmp_path / "few.png").stat().st_size > 10_000
+    # An interrupted run goes on: of what is kept, nothing is trained again.
+    (tmp_path / "DONE").unlink()
+    ages = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("parts/*/*.npz")}
+    assert {"recollect-0.npz", "recollect_items-0.npz", "recollect_paper-0.npz", "majority.npz"} <= set(ages)
+    again = drift.run(
+        stream, name="few", scale="quick", seeds=[0], out=tmp_path, force=False, papers=(), peer_names=("majority",)
+    )
+    assert again["models"]["recollect"] == report["models"]["recollect"]
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("parts/*/*.npz")} == ages
 
 
 def test_held_out_rows_are_the_newest_of_the_past() -> None:

@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from torch import Tensor
 
 from recollect.records import Visible
@@ -23,16 +23,26 @@ def made(seed: int, ties: bool, *shape: int) -> Tensor:
     return torch.randn(shape, generator=seeded(seed))
 
 
-@settings(deadline=None)
-@given(st.integers(0, 10_000), st.integers(0, 700), st.booleans())
-def test_groups_select_what_a_greedy_chain_selects(seed: int, items: int, with_tail: bool) -> None:
+@pytest.fixture(params=["item by item", "the best blocks first"])
+def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "the best blocks first":
+        monkeypatch.setattr("recollect.retrieval.top.MANY", 1)
+
+
+@pytest.mark.usefixtures("_both_ways")
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 10_000), st.integers(0, 2000), st.booleans(), st.booleans())
+def test_groups_select_what_a_greedy_chain_selects(seed: int, items: int, with_tail: bool, with_recency: bool) -> None:
     # Of equal items the later position counts as newer here, of which the chain knows better if one came out of order.
     generator = seeded(seed)
     batch, sizes = 5, (3, 1, 4)
-    tail = SharedKeys(made(seed + 1, False, 7, 4)) if with_tail else None
+    recency = made(seed + 3, not with_tail, items + 7) if with_recency else None
+    tail = SharedKeys(made(seed + 1, False, 7, 4), None if recency is None else recency[items:]) if with_tail else None
     start = -(-items // 256) * 256
     after = torch.randint(items + 1, (7,), generator=generator).sort().values if with_tail else None
-    keys = SharedKeys(made(seed, not with_tail, items, 4), None, tail, after, start)
+    keys = SharedKeys(
+        made(seed, not with_tail, items, 4), None if recency is None else recency[:items], tail, after, start
+    )
     ends = torch.randint(items + 1, (2, batch), generator=generator).sort(dim=0).values
     visible = Visible(
         ends[0],
@@ -43,13 +53,14 @@ def test_groups_select_what_a_greedy_chain_selects(seed: int, items: int, with_t
         hidden=torch.randint(-1, items, (batch, 2), generator=generator) if items else None,
         gone=torch.randint(max(1, items), (9,), generator=generator).unique() if items else None,
     )
-    queries = made(seed + 2, not with_tail, batch, len(sizes), 4)
+    queries = made(seed + 2, not with_tail, batch, len(sizes), keys.width)
     expanded = queries.repeat_interleave(torch.tensor(sizes), dim=1)
     chain = retrieve(expanded, keys, visible, temperature=1.0).greedy().positions[:, 0]
     picks = top_of_groups(queries, sizes, keys, visible)
     assert torch.equal(picks, chain)
 
 
+@pytest.mark.usefixtures("_both_ways")
 @pytest.mark.parametrize("hidden", [0, 300])
 def test_what_nobody_sees_decides_no_tie(hidden: int) -> None:
     keys = torch.ones(600, 4)
@@ -58,7 +69,20 @@ def test_what_nobody_sees_decides_no_tie(hidden: int) -> None:
     assert top(torch.ones(1, 4), SharedKeys(keys), visible, 3).tolist() == [[399, 398, 397]]
 
 
+@pytest.mark.usefixtures("_both_ways")
 def test_no_item_is_minus_one() -> None:
     visible = Visible(torch.tensor([0, 2]), torch.tensor([0, 4]))
     picks = top(torch.ones(2, 3), SharedKeys(torch.ones(5, 3)), visible, 4)
     assert picks.tolist() == [[-1] * 4, [3, 2, -1, -1]]
+
+
+def test_each_input_goes_its_own_way_whoever_else_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recollect.retrieval.top.MANY", 500)
+    keys, queries = SharedKeys(made(0, False, 900, 8)), made(1, False, 6, 2, 8)
+    visible = Visible(torch.zeros(6, dtype=torch.long), torch.tensor([900, 100, 499, 500, 501, 0]))
+    together = top_of_groups(queries, (4, 4), keys, visible)
+    alone = [
+        top_of_groups(queries[row : row + 1], (4, 4), keys, visible.take(slice(row, row + 1)))[0] for row in range(6)
+    ]
+    assert torch.equal(together, torch.stack(alone))
+    assert together[5].tolist() == [-1] * 8
