@@ -270,7 +270,7 @@ def test_a_million_categories(tmp_path: Path) -> None:
 
 def test_categories_that_never_repeat_and_a_late_class_by_the_command(tmp_path: Path, recollect: Ran) -> None:
     """A column of different names only is left out; a class first seen late is answered once it has precedents."""
-    chance, rows = random.Random(0), 2000
+    chance, rows = random.Random(0), 1000
     x = [chance.gauss(0, 1) for _ in range(rows)]
     frame = pl.DataFrame(
         {
@@ -278,7 +278,7 @@ def test_categories_that_never_repeat_and_a_late_class_by_the_command(tmp_path: 
             "x": [value if chance.random() < 0.5 else None for value in x],
             "again": x,
             "shop": [f"shop {row}" for row in range(rows)],
-            "label": ["new" if row > 1200 and value > 0.5 else "ab"[value > 0] for row, value in enumerate(x)],
+            "label": ["new" if row > 600 and value > 0.5 else "ab"[value > 0] for row, value in enumerate(x)],
         }
     )
     frame.write_parquet(tmp_path / "events.parquet")
@@ -305,5 +305,5 @@ def test_categories_that_never_repeat_and_a_late_class_by_the_command(tmp_path: 
     answers = pl.read_parquet(tmp_path / "out" / "predictions.parquet")
     first = answers.filter(pl.col("label") == "new")["time"].min()
     assert answers.filter(pl.col("time") <= first)["probability_new"].max() == 0
-    late = answers.filter((pl.col("label") == "new") & (pl.col("time") > 1600))
+    late = answers.filter((pl.col("label") == "new") & (pl.col("time") > 800))
     assert (late["predicted"] == "new").mean() > 0.8
