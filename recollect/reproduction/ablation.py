@@ -48,7 +48,7 @@ Group = dict[str, list[Scores]]
 @dataclass(frozen=True)
 class Extent:
     """How much of a stream is used: so many of the newest rows of the past, and so many bins after the cutoff, of
-    these no more than the first `asked` rows. Our recipe is trained `steps` long, None for as long as a fit takes."""
+    these no more than the first `asked` rows. Trained is at most `steps` long, but for the paper's recipe on rows."""
 
     past: int | None
     bins: int
@@ -218,8 +218,9 @@ def on_rotating(seed: int, scale: Scale, display: Display) -> Iterator[tuple[str
     sizes = rotating.SIZES[scale]
     for name, recipe in rotating_recipes(sizes).items():
         started = time.perf_counter()
-        steps = sizes.ours if recipe.model.architecture == "precedents" else sizes.papers
-        predictor, everything = rotating.train_before_cutoff(recipe, seed, steps, name, display)
+        steps, batch_size = sizes.ours if recipe.model.architecture == "precedents" else sizes.papers
+        steps = min(steps, EXTENTS[scale].steps or steps)
+        predictor, everything = rotating.train_before_cutoff(recipe, seed, (steps, batch_size), name, display)
         log_probs, labels, bins = [], [], []
         for index in range(round(rotating.CUTOFF * rotating.BINS), rotating.BINS):
             answers, targets = rotating.ask_bin(predictor, everything, index, sizes.per_bin, seed)

@@ -8,6 +8,9 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 COLUMNS = {"accuracy": "accuracy", "balanced_accuracy": "balanced", "nll": "nll", "first_bin": "first bin"}
+SHORT = {"accuracy": "acc", "balanced_accuracy": "bal", "nll": "nll", "first_bin": "first"}
+"""How columns are headed where 80 characters have to do."""
+
 BARS = {"accuracy": "#D55E00", "balanced_accuracy": "#56B4E9"}
 BAR_HEIGHT = 0.38
 
@@ -17,18 +20,23 @@ Variants = Mapping[str, Mapping[str, Any]]
 
 def ablation_table(title: str, variants: Variants) -> Table:
     """One line for each thing taken away: every measure, and beside it the difference that it made."""
-    table = Table(title=f"{title}: what is taken away, and the difference to the full recipe")
-    table.add_column("without", no_wrap=True)
-    for column in COLUMNS.values():
-        table.add_column(column, justify="right")
-        table.add_column("±", justify="right")
+    table = Table(title=f"{title}: what is taken away, and the difference it makes", box=None)
+    table.add_column("without")
+    for column in SHORT.values():
+        table.add_column(column, justify="right", no_wrap=True)
+        table.add_column("±", justify="right", no_wrap=True)
     for index, (name, entry) in enumerate(variants.items()):
         cells = []
         for measure in COLUMNS:
-            cells.append(f"{entry[measure]['mean']:.3f}")
-            cells.append("" if index == 0 else f"{entry['difference'][measure]['mean']:+.3f}")
+            cells.append(_short(f"{entry[measure]['mean']:.3f}"))
+            cells.append("" if index == 0 else _short(f"{entry['difference'][measure]['mean']:+.3f}"))
         table.add_row("(nothing)" if index == 0 else name, *cells)
     return table
+
+
+def _short(number: str) -> str:
+    """.885 for 0.885: the nought before the point says nothing."""
+    return number.replace("0.", ".", 1)
 
 
 def draw(groups: Mapping[str, Variants]) -> Figure:
