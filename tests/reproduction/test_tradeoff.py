@@ -66,7 +66,8 @@ def test_a_table_holds_keys_labels_and_times() -> None:
     assert table_bytes(view, None) == table_bytes(view, 1000) == 60 * each
 
 
-MEASURED = ("accuracy", "ms_per_prediction", "ms_per_step", "times_prediction", "times_step")
+TIMES = ("ms_per_prediction", "ms_per_step", "times_prediction", "times_step")
+MEASURED = ("accuracy", *TIMES, "prediction_bytes", "step_bytes")
 
 
 def test_the_figure_has_a_line_for_each_window() -> None:
@@ -76,7 +77,7 @@ def test_the_figure_has_a_line_for_each_window() -> None:
         for slots, window in [(0, 0), (4, 512), (8, 512), (4, None), (8, None)]
     ]
     figure = draw(points, "few")
-    assert len(figure.axes) == 2
+    assert len(figure.axes) == 4  # time and memory, of a prediction and of a step
     labels = figure.axes[0].get_legend_handles_labels()[1]
     assert labels == ["no context", "K = 512", "K = all"]
     assert window_name(8192) == "8,192"
