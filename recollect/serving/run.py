@@ -76,8 +76,11 @@ def serve(settings: Settings) -> None:
     """Until a signal ends it."""
     log_as_json()
     _allow_connections()
-    service = Service(settings)
-    limits = settings.limits
+    make_server(Service(settings)).run()
+
+
+def make_server(service: Service) -> Server:
+    settings, limits = service.settings, service.settings.limits
     protocol = type("Protocol", (PatientProtocol,), {"head_seconds": limits.idle_seconds})
     config = uvicorn.Config(
         make_app(service),
@@ -88,11 +91,11 @@ def serve(settings: Settings) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=int(limits.idle_seconds) or 1,
+        timeout_keep_alive=max(1, int(limits.idle_seconds)),
         timeout_graceful_shutdown=int(limits.request_seconds) + 5,
         backlog=2048,
     )
-    Server(config, service).run()
+    return Server(config, service)
 
 
 def _allow_connections() -> None:
