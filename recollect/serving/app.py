@@ -12,6 +12,7 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from recollect import __version__
+from recollect.errors import RecollectError
 from recollect.serving import schemas
 from recollect.serving.guard import Guard
 from recollect.serving.problems import MEDIA_TYPE, Problem, not_ready, on_problem
@@ -83,7 +84,7 @@ def make_app(service: Service) -> FastAPI:
             for code in codes
         }
 
-    for kind in (Problem, RequestValidationError, HTTPException, Exception):
+    for kind in (Problem, RecollectError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, on_problem)
 
     @app.post("/predict", dependencies=needs("predict"), responses=told(), tags=["predicting"])

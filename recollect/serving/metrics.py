@@ -1,7 +1,7 @@
 """What is counted, for Prometheus. In a registry of its own, so that two services in one process don't mix."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -71,7 +71,7 @@ class Metrics:
         if self._recent:
             self.accuracy.set(sum(self._recent) / len(self._recent))
 
-    def text(self, values: dict[str, float]) -> bytes:
+    def text(self, values: Mapping[str, float | int]) -> bytes:
         """All of it; `values` are those of the gauges at this moment."""
         for name, value in values.items():
             self.gauges[name].set(value)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from recollect.cli import app
 
-ROWS, TRAINED = 420, 360
+ROWS, TRAINED = 384, 360
 
 
 def train(folder: Path, *more: Any) -> None:

@@ -39,4 +39,4 @@ def test_what_is_replayed_is_what_was_served(made: Path, place: Path, tmp_path: 
     names = deployed.classes
     expected = [dict(zip(names, map(float, row), strict=True)) for row in replayed]
     assert [each.probabilities for each in said] == expected
-    assert len({str(each) for each in expected}) > 20  # they do differ from one another
+    assert len({str(each) for each in expected}) > 10  # they do differ from one another
