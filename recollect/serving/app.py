@@ -137,7 +137,7 @@ def make_app(service: Service) -> FastAPI:
     @app.patch("/items/{id:path}", dependencies=needs("write"), responses=told(404, 409, 507), tags=["writing"])
     async def correct(id: ItemId, asked: schemas.CorrectionRequest) -> schemas.CorrectionResponse:
         """Another label from a moment on; what was visible before that moment stays as it was."""
-        written = await service.correct(id, str(asked.label), _moment(asked.at))
+        written = await service.correct(id, asked.label, _moment(asked.at))
         return schemas.CorrectionResponse(id=id, changed=written.statuses == ["added"], version=written.version)
 
     @app.delete("/items/{id:path}", dependencies=needs("write"), responses=told(404, 507), tags=["writing"])

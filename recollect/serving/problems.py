@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 
 from recollect.errors import DataError, HistoryLockedError, ItemError, RecollectError
 
@@ -102,19 +103,23 @@ def of_validation(error: RequestValidationError) -> Problem:
     return invalid(faults)
 
 
-def of_http(error: HTTPException) -> Problem:
+def of_http(error: HTTPException, request: Request) -> Problem:
     detail = {
         404: "there is nothing here: /openapi.json says what there is",
         405: "this can't be done here: the header Allow says what can",
         400: "the body is not JSON: send a JSON object",
     }.get(error.status_code, str(error.detail))
     kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
-    return Problem(error.status_code, kind, detail, headers=error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:  # of all routes of this path, not of the first alone
+        found = [route for route in request.app.routes if route.matches(request.scope)[0] != Match.NONE]
+        headers["Allow"] = ", ".join(sorted({method for route in found for method in route.methods or ()}))
+    return Problem(error.status_code, kind, detail, headers=headers)
 
 
 async def on_problem(request: Request, error: Exception) -> Response:
     if isinstance(error, RequestValidationError):
         return of_validation(error).response()
     if isinstance(error, HTTPException):
-        return of_http(error).response()
+        return of_http(error, request).response()
     return problem_of(error).response()

@@ -32,7 +32,7 @@ class Given:
 
     row: Mapping[str, Any]
     id: str | None = None
-    label: str | int | bool | None = None
+    label: str | None = None
     time: Moment | None = None
     known_at: Moment | None = None
 

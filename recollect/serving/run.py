@@ -28,6 +28,7 @@ class PatientProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.access_log = False  # theirs has whole paths in it
         self._watch = self.loop.call_later(self.head_seconds, self._no_head)
 
     def _no_head(self) -> None:

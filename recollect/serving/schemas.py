@@ -3,12 +3,14 @@
 What a row may hold depends on the model, so its schema is made of the table's (`row_schema`).
 """
 
+import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, WithJsonSchema, model_validator
 
 from recollect.data.schema import TableSchema
 
+EXACT = 2**53  # up to here JSON's numbers are whole ones everywhere
 NO_CONTROL = r"^[^\x00-\x1f\x7f]+$"
 
 Id = Annotated[
@@ -21,10 +23,38 @@ Id = Annotated[
         examples=["order-17"],
     ),
 ]
-Text = Annotated[str, Field(min_length=1, max_length=200, pattern=NO_CONTROL)]
+
+
+def _label(given: Any) -> str:
+    """As a table's labels are read: 5, 5.0 and "5.0" are the same."""
+    if isinstance(given, bool):
+        return str(given).lower()
+    if isinstance(given, (int, float)) and abs(given) <= EXACT and given == int(given):
+        return str(int(given))
+    if not isinstance(given, str):
+        raise ValueError("must be a text, a whole number, true or false")
+    return re.sub(r"^(-?\d+)\.0+$", r"\1", given)
+
+
+def _whole(given: Any) -> Any:
+    """JSON doesn't tell 5.0 from 5."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+LABEL_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "minLength": 1, "maxLength": 200, "pattern": NO_CONTROL},
+        {"type": "integer", "minimum": -EXACT, "maximum": EXACT},
+        {"type": "boolean"},
+    ],
+    "description": "The name of a class. A new name makes a new class.",
+    "examples": ["yes"],
+}
 Label = Annotated[
-    Text | Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)] | Annotated[bool, Field(strict=True)],
-    Field(description="The name of a class. A new name makes a new class.", examples=["yes"]),
+    str,
+    Field(min_length=1, max_length=200, pattern=NO_CONTROL),
+    BeforeValidator(_label),
+    WithJsonSchema(LABEL_SCHEMA),
 ]
 
 
@@ -32,8 +62,15 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Moment(RootModel[str | Annotated[float, Field(strict=True, allow_inf_nan=False)]]):
+class Moment(RootModel[str | float]):
     """ISO 8601 in UTC, or a number where times are plain numbers."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_one(cls, given: Any) -> Any:
+        if isinstance(given, bool) or not isinstance(given, (str, int, float)):
+            raise ValueError("must be a time as a text, or a number where times are plain numbers")
+        return given if isinstance(given, str) else float(given)
 
 
 class Row(RootModel[dict[str, Any]]):
@@ -48,7 +85,9 @@ class Input(Model):
 class PredictRequest(Model):
     inputs: list[Input] = Field(min_length=1)
     as_of: Moment | None = Field(None, description="Answer as of this moment; by default as of now.")
-    precedents: int = Field(5, ge=0, le=64, strict=True, description="How many precedents to show of each.")
+    precedents: Annotated[int, BeforeValidator(_whole), Field(strict=True)] = Field(
+        5, ge=0, le=64, description="How many precedents to show of each."
+    )
 
 
 class PrecedentOut(BaseModel):

@@ -1,4 +1,4 @@
-"""A small model of the electricity market and a history of its first rows, trained once for all tests of the service."""
+"""A small model of the electricity market and a history of its first rows, made once for all tests of the service."""
 
 import fcntl
 import gzip

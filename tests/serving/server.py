@@ -86,7 +86,8 @@ class ServerProcess:
             return match.group(1) if match else None
 
         url = str(wait_for(found))
-        wait_for(Client(url).ready)
+        with Client(url) as client:
+            wait_for(client.ready)
         return url
 
     def client(self, **more: Any) -> Client:

@@ -191,19 +191,23 @@ def test_a_read_only_service_never_takes_the_lock(place: Path) -> None:
         assert client.status()["writes"] == "never"
 
 
-def test_two_services_follow_one_history(place: Path, tmp_path: Path) -> None:
-    with served(place) as (one, _), Client(one) as writer, served(place) as (two, follower):
-        with Client(two, retries=0) as client:
-            assert client.status()["writes"] == "elsewhere"
-            told = refused(503, "not-the-writer", client.add, [NewItem("a", ROW, "1")])
-            assert "process" in told.detail
-            for number in range(3):
-                writer.add([NewItem(f"new-{number}", ROW, "new")])
-                seen = client.predict([ROW], precedents=64)[0]
-                assert f"new-{number}" in {each.id for each in seen.precedents}
-            client.predict([ROW], ids=["asked-there"])
-            follower.kept.flush()
-            assert writer.label({"asked-there": "1"}) == ["added"]
+def test_two_services_follow_one_history(place: Path) -> None:
+    with (
+        served(place) as (one, _),
+        served(place) as (two, follower),
+        Client(one) as writer,
+        Client(two, retries=0) as client,
+    ):
+        assert client.status()["writes"] == "elsewhere"
+        told = refused(503, "not-the-writer", client.add, [NewItem("a", ROW, "1")])
+        assert "process" in told.detail
+        for number in range(3):
+            writer.add([NewItem(f"new-{number}", ROW, "new")])
+            seen = client.predict([ROW], precedents=64)[0]
+            assert f"new-{number}" in {each.id for each in seen.precedents}
+        client.predict([ROW], ids=["asked-there"])
+        follower.kept.flush()
+        assert writer.label({"asked-there": "1"}) == ["added"]
 
 
 def test_whoever_is_left_becomes_the_writer(place: Path) -> None:
