@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 ROWS_AT_ONCE = 128
 """Answered in one batch: more would keep the first of them waiting for the last."""
 
-BEFORE_AN_ANSWER = 64
+BEFORE_AN_ANSWER = 32
 """New items that an answer as of now waits for to be scored. When more come at a time, the newest are precedents at
 once, but count for the weights of the heads only when their turn has come."""
 

@@ -203,7 +203,7 @@ class Service:
         return {
             "model": self.fingerprint,
             "version": snapshot.version,
-            "items": len(view) - len(view.gone),
+            "items": len(view) - len(view.gone) - len(view.superseded),
             "newest": None if newest is None else self.rows.shown(newest),
             "classes": list(snapshot.classes),
             "columns": self.rows.schema.roles(),

@@ -144,7 +144,7 @@ function drawPrecedents() {
     return made("tr", {}, made("td", { class: "name" }, use), made("td", { text: each.label, class: "name" }),
       made("td", { text: each.age < 10 ? each.age.toFixed(2) : Math.round(each.age).toLocaleString() }),
       made("td", {}, weight, ` ${each.weight.toFixed(3)}`), made("td", { text: each.similarity.toFixed(3) }),
-      ...columns.map((name) => cell(name, each.row ?? {}, written((each.row ?? {})[name]) !== written(asked[name]))));
+      ...columns.map((name) => cell(name, each.row ?? {}, kind(name) && written((each.row ?? {})[name]) !== written(asked[name]))));
   });
   table.tBodies[0].replaceChildren(input, ...rows);
 }
@@ -173,9 +173,9 @@ async function teach() {
 // Over time
 
 function drawHours() {
-  const [width, height, left, bottom] = [900, 220, 44, 28];
   const hours = state.hours;
   const plot = byId("over-time").querySelector(".plot");
+  const [width, height, left, bottom] = [Math.max(300, plot.clientWidth), 220, 44, 28];
   if (hours.length === 0) {
     plot.replaceChildren(made("p", { class: "soft", text: "Nothing was asked yet." }));
     return;
