@@ -20,8 +20,8 @@ from recollect.data.tables.times import read_times
 from recollect.errors import DataError
 from recollect.serving.problems import Fault, invalid
 
-ID = "(id)"
-"""The column of ids where the table had none."""
+ID, LABEL = "(id)", "(label)"
+"""Columns of these where the table had none."""
 
 Moment = str | float | int
 
@@ -50,17 +50,17 @@ class Rows:
 
     def __init__(self, schema: TableSchema, *, longest: int) -> None:
         self.schema, self.longest = schema, longest
-        no_times: dict[str, Any] = dict(time=None, time_unit=None, known_at=None, known_at_unit=None)
-        self._items = replace(schema, **no_times, id=schema.id or ID, ignored={})
-        self._inputs = replace(self._items, label=None, id=None)
+        # Numbers need no reading: they were checked one by one, and there may be many columns of them.
+        plain: dict[str, Any] = dict(time=None, time_unit=None, known_at=None, known_at_unit=None, numeric=())
+        self._others = replace(schema, **plain, label=schema.label or LABEL, id=schema.id or ID, ignored={})
 
     def inputs(self, given: Sequence[Given], place: str) -> pl.DataFrame:
         """The features of rows to be answered. `place` is where they stand in the body, for messages."""
-        return self._events(given, place, self._inputs).columns
+        return self._events([replace(each, id="-", label="-") for each in given], place).columns
 
     def items(self, given: Sequence[Given], place: str) -> tuple[Events, Times, Times]:
         """Labelled rows, their times, and when their labels were known."""
-        events = self._events(given, place, self._items)
+        events = self._events(given, place)
         return events, self._times(given, "time", place), self._times(given, "known_at", place)
 
     def moment(self, value: Moment, pointer: str) -> int | float:
@@ -92,23 +92,29 @@ class Rows:
                 values[index], there[index] = self.moment(value, f"{place}/{index}/{role}"), True
         return Times(values, there)
 
-    def _events(self, given: Sequence[Given], place: str, schema: TableSchema) -> Events:
+    def _events(self, given: Sequence[Given], place: str) -> Events:
         faults = [fault for index, each in enumerate(given) for fault in self._faults(each.row, f"{place}/{index}/row")]
         if faults:
             raise invalid(faults)
+        schema, numeric = self._others, self.schema.numeric
         columns = {name: [each.row.get(name) for each in given] for name in schema.features}
-        if schema.label is not None and schema.id is not None:
-            columns |= {schema.label: [each.label for each in given], schema.id: [each.id for each in given]}
+        columns |= {str(schema.label): [each.label for each in given], str(schema.id): [each.id for each in given]}
         frame = pl.DataFrame([_column(name, values, schema) for name, values in columns.items()])
-        numbers = np.arange(len(given))
-        chunk = RawChunk(frame, numbers, numbers, lambda index: None)
+        counted = np.arange(len(given))
+        chunk = RawChunk(frame, counted, counted, lambda index: None)
         try:
             events, bad = make_events(chunk, schema, PolarsTable(frame))
         except DataError as error:
             raise invalid([{"pointer": place, "detail": str(error)}]) from error
         if bad:
             raise invalid([{"pointer": f"{place}/{each.row}", "detail": each.message} for each in bad])
-        return events
+        if not numeric:
+            return events
+        numbers = np.array([[each.row.get(name) for name in numeric] for each in given], np.float64)
+        features = pl.DataFrame(numbers, list(numeric))
+        if np.isnan(numbers).any():
+            features = features.fill_nan(None)
+        return replace(events, columns=features.hstack(events.columns.get_columns()))
 
     def _faults(self, row: Mapping[str, Any], pointer: str) -> list[Fault]:
         known = {*self.schema.features, *self.schema.ignored}
@@ -171,8 +177,6 @@ def _text(value: Any) -> str | None:
 
 
 def _column(name: str, values: list[Any], schema: TableSchema) -> pl.Series:
-    if name in schema.numeric:
-        return pl.Series(name, [None if value is None else float(value) for value in values], pl.Float64)
     if name in schema.embedding:
         return pl.Series(name, values, pl.List(pl.Float32))
     return pl.Series(name, [_text(value) for value in values], pl.String)
