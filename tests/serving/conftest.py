@@ -18,8 +18,9 @@ ROWS, TRAINED = 384, 360
 
 
 def train(folder: Path, *more: Any) -> None:
-    table = ["--label", "target", "--id", "id", "--model", folder / "model", "--history", folder / "history"]
-    arguments = ["train", folder / "old.csv", *table, "--steps", 15, *more]
+    """On old.csv in a folder, into the model and the history there."""
+    table = ["--id", "id", "--model", folder / "model", "--history", folder / "history"]
+    arguments = ["train", folder / "old.csv", *table, *more]
     result = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
 
@@ -40,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             table = table.with_columns(pl.Series("when", when), pl.Series("id", names))
             table[:TRAINED].write_csv(folder / "old.csv")
             table.write_csv(folder / "all.csv")
-            train(folder)
+            train(folder, "--label", "target", "--steps", 15)
             (folder / "done").touch()
     return folder
 

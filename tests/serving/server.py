@@ -32,14 +32,14 @@ def wait_for(what: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def served(
-    place: Path, *, limits: Limits | None = None, tokens: Tokens | None = None, **more: Any
+    place: Path, *, limits: Limits | None = None, tokens: Tokens | None = None, port: int = 0, **more: Any
 ) -> Iterator[tuple[str, Service]]:
     """The address of a running service, which is ready, and the service itself."""
     settings = Settings(
         place / "model",
         str(place / "history"),
         place / "state",
-        port=0,
+        port=port,
         limits=limits or Limits(),
         tokens=tokens or Tokens({}),
         **more,
