@@ -22,23 +22,42 @@ logger = logging.getLogger(__name__)
 
 
 class PatientProtocol(H11Protocol):
-    """Closes a connection on which no whole request head has come in time, be it idle or slow."""
+    """Closes a connection on which no whole request head has come in time, be it idle or slow.
+
+    Between two requests, as long as nothing comes, uvicorn has a timer of its own.
+    """
 
     head_seconds = 60.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.access_log = False  # theirs has whole paths in it
-        self._watch = self.loop.call_later(self.head_seconds, self._no_head)
+        self._watch: asyncio.TimerHandle | None = None
+        self._expect_head()
 
-    def _no_head(self) -> None:
-        # Between two requests uvicorn has a timer of its own.
-        if getattr(self, "cycle", None) is None:
-            self.transport.close()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._between_requests():
+            self._expect_head()
+        else:
+            self._head_came()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._watch.cancel()
+        self._head_came()
         super().connection_lost(exc)
+
+    def _between_requests(self) -> bool:
+        cycle: Any = getattr(self, "cycle", None)
+        return cycle is None or bool(cycle.response_complete)
+
+    def _expect_head(self) -> None:
+        if self._watch is None:
+            self._watch = self.loop.call_later(self.head_seconds, self.transport.close)
+
+    def _head_came(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
 
 
 class Server(uvicorn.Server):

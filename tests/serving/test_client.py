@@ -11,6 +11,7 @@ from recollect.errors import SettingError
 from tests.serving.server import served
 from tests.serving.test_service import ROW
 
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])

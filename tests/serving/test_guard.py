@@ -109,9 +109,14 @@ def test_slow_bodies_and_idle_connections_are_closed(address: tuple[str, Service
     idle = [opened(url) for _ in range(20)]
     half = opened(url)
     half.sendall(b"GET /health HTTP/1.1\r\nHost: local")
+    second = opened(url)
+    second.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert second.recv(1000).startswith(b"HTTP/1.1 200")
+    second.sendall(b"GET /health HTTP/1.1\r\n")
     answer = raw(url, b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
     assert answer.startswith(b"HTTP/1.1 408")
-    for connection in (*idle, half):
+    for connection in (*idle, half, second):
+        assert connection.recv(1000) in (b"", b'{"status":"ok"}')
         assert connection.recv(1000) == b""
         connection.close()
 
