@@ -94,9 +94,10 @@ class Server(uvicorn.Server):
 
 def serve(settings: Settings) -> None:
     """Until a signal ends it."""
+    service = Service(settings)  # what is wrong with the settings is said by the command line, not in the log
     log_as_json()
     _allow_connections()
-    make_server(Service(settings)).run()
+    make_server(service).run()
 
 
 def make_server(service: Service) -> Server:

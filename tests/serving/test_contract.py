@@ -4,28 +4,28 @@ import subprocess
 import sys
 from pathlib import Path
 
-from recollect.client import Client, NewItem
-from recollect.serving.settings import Tokens
-from tests.serving.server import served
+from recollect.client import NewItem
+from tests.serving.server import ServerProcess
 from tests.serving.test_service import ROW
 
 TOKEN = "a-token-that-nobody-guesses"
 
 
-def test_the_service_is_as_it_says(place: Path, tmp_path: Path) -> None:
-    with served(place, tokens=Tokens.from_environment({"RECOLLECT_TOKEN": TOKEN})) as (url, _):
-        with Client(url, token=TOKEN) as client:
-            client.add([NewItem("order-17", ROW, "1")])
-        options = ["--checks", "all", "--max-examples", "5", "--seed", "1", "--no-color"]
+def test_the_service_is_as_it_says(place: Path) -> None:
+    with ServerProcess(place, RECOLLECT_TOKEN=TOKEN) as server, server.client(token=TOKEN) as client:
+        client.add([NewItem("order-17", ROW, "1")])
+        options = ["--checks", "all", "--max-examples", "3", "--seed", "1", "--no-color"]
+        options += ["--phases", "examples,coverage,fuzzing"]
         done = subprocess.run(
             [
                 sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()",
-                "run", f"{url}/openapi.json", *options, "-H", f"Authorization: Bearer {TOKEN}",
+                "run", f"{server.url}/openapi.json", *options, "-H", f"Authorization: Bearer {TOKEN}",
             ],
             capture_output=True,
             text=True,
-            cwd=tmp_path,
+            cwd=place,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
-        with Client(url, token=TOKEN) as client:
-            assert client.predict([ROW])
+        assert client.predict([ROW])
+        assert server.stop() == 0
+        assert {line["level"] for line in server.lines()} <= {"info", "warning"}
