@@ -4,7 +4,7 @@ appends become durable meanwhile.
     python benchmarks/serving.py [--items 1900000] [--seconds 600]
 
 A small model that may look at the whole history is served by `recollect serve`, a process of its own, from a history of
-random items with 64-wide keys; the newest ten thousand were not trained on. Three phases share the time, and in each of
+random items with 64-wide keys, the newest of which it was not trained on. Three phases share the time, and in each of
 them predictions and appends go on together: one client predicting while items arrive at a steady pace, 32 clients
 predicting at the same pace of items, and one client predicting while 16 append as fast as they can. Every prediction
 must be of a version that has all that was acknowledged before it was asked. Then it is killed and started again, to see
@@ -42,7 +42,7 @@ from recollect.trained import Trained
 from recollect.training.progress import Display
 from recollect.training.table import train_table
 
-COLUMNS, KEY_DIM, UNTRAINED = 80, 64, 10_000
+COLUMNS, KEY_DIM = 80, 64
 START = np.datetime64("2010-01-01", "ns").astype(np.int64).item()
 STEP = 200 * 10**9  # nanoseconds from item to item
 PATIENCE = 600.0
@@ -56,7 +56,7 @@ def make_row(generator: np.random.Generator) -> dict[str, float]:
     return {f"x{place}": round(float(value), 4) for place, value in enumerate(generator.normal(size=COLUMNS))}
 
 
-def make_model(folder: Path, items: int) -> Trained:
+def make_model(folder: Path, items: int, untrained: int) -> Trained:
     """A few steps of training: what it says is not looked at, only how long that takes."""
     generator = np.random.default_rng(0)
     rows = 3000
@@ -70,7 +70,7 @@ def make_model(folder: Path, items: int) -> Trained:
     with Display() as display:
         model = train_table(events, schema, cache=folder, steps=20, display=display, embedder=None)
     assert model.keys.key_dim == KEY_DIM, model.keys.key_dim
-    until = START + STEP * max(0, items - UNTRAINED)
+    until = START + STEP * max(0, items - untrained)
     model = replace(model, window=None, trained_on=TrainedOn(until))
     model.save(folder / "model")
     return model
@@ -230,8 +230,8 @@ def quantile(values: list[float], share: float) -> float:
     return round(float(np.quantile(values, share)), 2) if values else float("nan")
 
 
-def run(folder: Path, items: int, seconds: float, pace: float) -> dict[str, Any]:
-    model = make_model(folder, items)
+def run(folder: Path, items: int, seconds: float, pace: float, untrained: int) -> dict[str, Any]:
+    model = make_model(folder, items, untrained)
     began = time.perf_counter()
     make_history(folder, model, items)
     print(f"a history of {items} items, made in {time.perf_counter() - began:.0f} s", flush=True)
@@ -302,11 +302,12 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=1_900_000)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--pace", type=float, default=5.0, help="items a second in the first two phases")
+    parser.add_argument("--untrained", type=int, default=10_000, help="newest items that the model was not trained on")
     parser.add_argument("--folder", type=Path, help="a new folder to work in and leave", default=None)
     arguments = parser.parse_args()
     os.environ.pop("RECOLLECT_TOKEN", None)
     with place(arguments.folder) as folder:
-        result = run(folder, arguments.items, arguments.seconds, arguments.pace)
+        result = run(folder, arguments.items, arguments.seconds, arguments.pace, arguments.untrained)
     print(json.dumps(result))
     if result["errors"]:
         sys.exit(1)

@@ -82,9 +82,9 @@ def check(folder: Path, expected: dict[str, str]) -> int:
     return snapshot.num_rows
 
 
-def run(folder: Path, kills: int, items: int, longest: float) -> dict[str, Any]:
+def run(folder: Path, kills: int, items: int, longest: float, untrained: int) -> dict[str, Any]:
     chance = random.Random(0)
-    model = make_model(folder, items)
+    model = make_model(folder, items, untrained)
     make_history(folder, model, items)
     expected: dict[str, str] = {}
     server = Server(folder)
@@ -122,11 +122,12 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--items", type=int, default=1_900_000)
     parser.add_argument("--longest", type=float, default=5.0, help="seconds of load before a kill, at most")
+    parser.add_argument("--untrained", type=int, default=10_000, help="newest items that the model was not trained on")
     parser.add_argument("--folder", type=Path, help="a new folder to work in and leave", default=None)
     arguments = parser.parse_args()
     with place(arguments.folder) as folder:
         try:
-            result = run(folder, arguments.kills, arguments.items, arguments.longest)
+            result = run(folder, arguments.kills, arguments.items, arguments.longest, arguments.untrained)
         except AssertionError as error:
             print(f"failed: {error}")
             sys.exit(1)
