@@ -124,10 +124,38 @@ class Live:
     ) -> Answers:
         """Answers to inputs as of stored moments, less the stored rows that are excluded for each; with `most`, without
         waiting for more than so many items to be scored, as in `catch_up`."""
-        inputs = self.lookup.inputs(features, keys, as_of, excluded)
-        self.catch_up(as_of, most=most)
-        said = self.heads.answers(inputs)
+        few = CHUNK if most is None else most
+        pending = self._pending(as_of)
+        if excluded is not None or (most is None and len(pending) > few):
+            self.catch_up(as_of, most=most)
+            pending = pending[:0]
+        else:
+            self._note_left(pending[few:])
+        if len(pending) and few:
+            said = self._answer_and_score(features, keys, as_of, pending[:few])
+        else:
+            said = self.heads.answers(self.lookup.inputs(features, keys, as_of, excluded))
         return Answers(*self.mix(said, as_of), said)
+
+    @torch.no_grad()
+    def _answer_and_score(
+        self,
+        features: Features,
+        keys: Float[Tensor, "batch key_dim"],
+        as_of: Shaped[Tensor, " batch"],
+        scored: Int[Tensor, " scored"],
+    ) -> HeadAnswers:
+        """Inputs, and the last few items that are to be scored before them, in one pass: tiles are seldom full."""
+        self._make_plain(*self._reach(as_of))
+        stored, view = self.lookup.features_at(scored), self.lookup.view
+        inputs = self.lookup.inputs(
+            {name: torch.cat([value, stored[name]]) for name, value in features.items()},
+            torch.cat([keys.float(), view.at("key", scored).float()]),
+            torch.cat([as_of, view.at("time", scored)]),
+        )
+        said = self.heads.answers(inputs)
+        self._keep_losses(scored, said.log_probs[len(keys) :])
+        return said.first(len(keys))
 
     def answer_items(self, positions: Int[Tensor, " batch"], on_progress: Progress | None = None) -> Answers:
         """Items of the history as they would have been answered at their own times, by position; at least one."""
@@ -146,20 +174,34 @@ class Live:
         With `most`, no more than so many of them, the oldest first; until the next call weights then follow from those
         before the first that is left. Returns how many are left, and `unscored` says so again.
         """
-        view = self.lookup.view
-        first = self.untrained_from + max(0, self._counted(as_of.min()) - max(2 * BLOCK, LONG.items or 0))
-        stop = self.untrained_from + self._counted(as_of.max())
-        late = torch.arange(view.tail_start, view.tail_start + len(view.tail))
-        positions = torch.cat([torch.arange(first, stop), late])
-        rows = view.at("row", positions)
-        positions = positions[self._losses[rows, 0].isnan() & ~torch.isin(positions, view.gone)]
+        positions = self._pending(as_of)
         now, left = (positions, positions[:0]) if most is None else (positions[:most], positions[most:])
         if len(now):
-            self._make_plain(first - (LONG.items or 0), stop)
+            self._make_plain(*self._reach(as_of))
             for part in _chunks(now, on_progress):
                 self._score(part)
-        self._unscored_from, self.unscored = (int(left[0]) if len(left) else None), len(left)
+        self._note_left(left)
         return self.unscored
+
+    def _first_counted(self, as_of: Shaped[Tensor, " batch"]) -> int:
+        return self.untrained_from + max(0, self._counted(as_of.min()) - max(2 * BLOCK, LONG.items or 0))
+
+    def _reach(self, as_of: Shaped[Tensor, " batch"]) -> tuple[int, int]:
+        """From where to where items may be near those that weights at these moments follow from."""
+        stop = self.untrained_from + self._counted(as_of.max())
+        return self._first_counted(as_of) - (LONG.items or 0), stop
+
+    def _pending(self, as_of: Shaped[Tensor, " batch"]) -> Int[Tensor, " pending"]:
+        """Items that weights at these moments follow from and that are not scored yet, by position."""
+        view = self.lookup.view
+        stop = self.untrained_from + self._counted(as_of.max())
+        late = torch.arange(view.tail_start, view.tail_start + len(view.tail))
+        positions = torch.cat([torch.arange(self._first_counted(as_of), stop), late])
+        rows = view.at("row", positions)
+        return positions[self._losses[rows, 0].isnan() & ~torch.isin(positions, view.gone)]
+
+    def _note_left(self, left: Int[Tensor, " left"]) -> None:
+        self._unscored_from, self.unscored = (int(left[0]) if len(left) else None), len(left)
 
     # What was computed, to be kept elsewhere
 
@@ -200,10 +242,13 @@ class Live:
             self._plain[view.at("row", part)] = said[:, : self.num_classes]
 
     def _score(self, positions: Int[Tensor, " batch"]) -> HeadAnswers:
-        view = self.lookup.view
         answers = self.heads.answers(self.lookup.inputs_at(positions))
-        self._losses[view.at("row", positions)] = item_losses(answers.log_probs, view.at("label", positions))
+        self._keep_losses(positions, answers.log_probs)
         return answers
+
+    def _keep_losses(self, positions: Int[Tensor, " batch"], log_probs: Float[Tensor, "batch heads classes"]) -> None:
+        view = self.lookup.view
+        self._losses[view.at("row", positions)] = item_losses(log_probs, view.at("label", positions))
 
     def mix(
         self, said: HeadAnswers, as_of: Shaped[Tensor, " batch"], kept: Sequence[str] = HEADS, *, nearby: bool = True
