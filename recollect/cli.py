@@ -30,6 +30,7 @@ from recollect.cli_reproduce import (
     tradeoff,
     use_threads,
 )
+from recollect.cli_serve import serve
 from recollect.errors import RecollectError, told
 
 
@@ -69,6 +70,7 @@ app.add_typer(history, name="history")
 app.command()(compare)
 for on_a_model in (train, ingest, predict, explain, replay):
     app.command()(on_a_model)
+app.command()(serve)
 app.command()(plan)
 for command in (reviews, electricity, accidents, ablation, tradeoff):
     reproduce.command()(command)

@@ -197,8 +197,9 @@ class Deployed:
         payload = self._payload(snapshot, stored[there]) if rows else [None] * len(ids)
         of_slot = iter(zip(ids, payload, strict=True))
         found = []
+        said = np.exp(answers.log_probs.numpy())  # as replays write them
         for row, log_probs in enumerate(answers.log_probs):
-            probabilities = {classes[code]: float(value) for code, value in enumerate(log_probs.exp())}
+            probabilities = {classes[code]: float(value) for code, value in enumerate(said[row])}
             precedents = []
             for slot in torch.nonzero(there[row]).flatten().tolist():
                 id, raw = next(of_slot)

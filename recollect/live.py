@@ -79,10 +79,12 @@ class Live:
         self.predictor, self.table, self.window = predictor, table, window
         self.trained_on, self.num_classes = trained_on, num_classes
         self._weights: dict[tuple[tuple[str, ...], int], Float[Tensor, "moments heads"]] = {}
+        self.unscored = 0
+        self._unscored_from: int | None = None
         self._forget()
 
     def _forget(self) -> None:
-        # By stored row, NaN where not computed yet.
+        # By stored row, with room for more, NaN where not computed yet.
         self._plain = torch.full((0, self.num_classes), torch.nan)
         self._losses = torch.full((0, len(HEADS)), torch.nan)
         self._weights.clear()
@@ -96,12 +98,14 @@ class Live:
         if old is not None and old.source.generation != source.generation:
             self._forget()
         elif old is not None:
-            same = len(view.items) >= len(old.items) and torch.equal(view.items.row[: len(old.items)], old.items.row)
-            if not same or len(view.gone) != len(old.gone):
+            in_place = view.items.row.data_ptr() == old.items.row.data_ptr()  # then old rows stand where they stood
+            same = in_place or torch.equal(view.items.row[: len(old.items)], old.items.row)
+            if not same or len(view.items) < len(old.items) or len(view.gone) != len(old.gone):
                 self._weights.clear()  # positions moved, or items no longer count
-        more = source.num_rows - len(self._plain)
-        self._plain = F.pad(self._plain, (0, 0, 0, more), value=torch.nan)
-        self._losses = F.pad(self._losses, (0, 0, 0, more), value=torch.nan)
+        if source.num_rows > len(self._plain):
+            more = source.num_rows - len(self._plain) + source.num_rows // 8
+            self._plain = F.pad(self._plain, (0, 0, 0, more), value=torch.nan)
+            self._losses = F.pad(self._losses, (0, 0, 0, more), value=torch.nan)
         self.lookup = Lookup(view, window=self.window)
         self.untrained_from = self.trained_on.count(view.items.known_at)
 
@@ -115,34 +119,109 @@ class Live:
         keys: Float[Tensor, "batch key_dim"],
         as_of: Shaped[Tensor, " batch"],
         excluded: Int[Tensor, "batch excluded"] | None = None,
+        *,
+        most: int | None = None,
     ) -> Answers:
-        """Answers to inputs as of stored moments, less the stored rows that are excluded for each."""
-        inputs = self.lookup.inputs(features, keys, as_of, excluded)
-        self.catch_up(as_of)
-        said = self.heads.answers(inputs)
+        """Answers to inputs as of stored moments, less the stored rows that are excluded for each; with `most`, without
+        waiting for more than so many items to be scored, as in `catch_up`."""
+        few = CHUNK if most is None else most
+        pending = self._pending(as_of)
+        if excluded is not None or (most is None and len(pending) > few):
+            self.catch_up(as_of, most=most)
+            pending = pending[:0]
+        else:
+            self._note_left(pending[few:])
+        if len(pending) and few:
+            said = self._answer_and_score(features, keys, as_of, pending[:few])
+        else:
+            said = self.heads.answers(self.lookup.inputs(features, keys, as_of, excluded))
         return Answers(*self.mix(said, as_of), said)
+
+    @torch.no_grad()
+    def _answer_and_score(
+        self,
+        features: Features,
+        keys: Float[Tensor, "batch key_dim"],
+        as_of: Shaped[Tensor, " batch"],
+        scored: Int[Tensor, " scored"],
+    ) -> HeadAnswers:
+        """Inputs, and the last few items that are to be scored before them, in one pass: tiles are seldom full."""
+        self._make_plain(*self._reach(as_of))
+        stored, view = self.lookup.features_at(scored), self.lookup.view
+        inputs = self.lookup.inputs(
+            {name: torch.cat([value, stored[name]]) for name, value in features.items()},
+            torch.cat([keys.float(), view.at("key", scored).float()]),
+            torch.cat([as_of, view.at("time", scored)]),
+        )
+        said = self.heads.answers(inputs)
+        self._keep_losses(scored, said.log_probs[len(keys) :])
+        return said.first(len(keys))
 
     def answer_items(self, positions: Int[Tensor, " batch"], on_progress: Progress | None = None) -> Answers:
         """Items of the history as they would have been answered at their own times, by position; at least one."""
         as_of = self.lookup.view.at("time", positions)
-        self._make_plain(int(positions.min()) - (LONG.items or 0))
+        self._make_plain(int(positions.min()) - (LONG.items or 0), len(self.lookup.view.items))
         said = HeadAnswers.joined([self._score(part) for part in _chunks(positions, on_progress)])
         self.catch_up(as_of)
         return Answers(*self.mix(said, as_of), said)
 
     @torch.no_grad()
-    def catch_up(self, as_of: Shaped[Tensor, " batch"], on_progress: Progress | None = None) -> None:
-        """Answer, as of their own times, the items that weights at these moments follow from."""
-        view = self.lookup.view
-        first = self.untrained_from + max(0, self._counted(as_of.min()) - max(2 * BLOCK, LONG.items or 0))
-        late = torch.arange(view.tail_start, view.tail_start + len(view.tail))
-        positions = torch.cat([torch.arange(first, len(view.items)), late])
-        rows = view.at("row", positions)
-        positions = positions[self._losses[rows, 0].isnan() & ~torch.isin(positions, view.gone)]
-        if len(positions):
-            self._make_plain(first - (LONG.items or 0))
-            for part in _chunks(positions, on_progress):
+    def catch_up(
+        self, as_of: Shaped[Tensor, " batch"], on_progress: Progress | None = None, *, most: int | None = None
+    ) -> int:
+        """Answer, as of their own times, the items that weights at these moments follow from.
+
+        With `most`, no more than so many of them, the oldest first; until the next call weights then follow from those
+        before the first that is left. Returns how many are left, and `unscored` says so again.
+        """
+        positions = self._pending(as_of)
+        now, left = (positions, positions[:0]) if most is None else (positions[:most], positions[most:])
+        if len(now):
+            self._make_plain(*self._reach(as_of))
+            for part in _chunks(now, on_progress):
                 self._score(part)
+        self._note_left(left)
+        return self.unscored
+
+    def _first_counted(self, as_of: Shaped[Tensor, " batch"]) -> int:
+        return self.untrained_from + max(0, self._counted(as_of.min()) - max(2 * BLOCK, LONG.items or 0))
+
+    def _reach(self, as_of: Shaped[Tensor, " batch"]) -> tuple[int, int]:
+        """From where to where items may be near those that weights at these moments follow from."""
+        stop = self.untrained_from + self._counted(as_of.max())
+        return self._first_counted(as_of) - (LONG.items or 0), stop
+
+    def _pending(self, as_of: Shaped[Tensor, " batch"]) -> Int[Tensor, " pending"]:
+        """Items that weights at these moments follow from and that are not scored yet, by position."""
+        view = self.lookup.view
+        stop = self.untrained_from + self._counted(as_of.max())
+        late = torch.arange(view.tail_start, view.tail_start + len(view.tail))
+        positions = torch.cat([torch.arange(self._first_counted(as_of), stop), late])
+        rows = view.at("row", positions)
+        return positions[self._losses[rows, 0].isnan() & ~torch.isin(positions, view.gone)]
+
+    def _note_left(self, left: Int[Tensor, " left"]) -> None:
+        self._unscored_from, self.unscored = (int(left[0]) if len(left) else None), len(left)
+
+    # What was computed, to be kept elsewhere
+
+    def record(self) -> dict[str, Tensor]:
+        """What was computed of the newest items by stored row: what answers as of now, and of moments soon before,
+        follow from. For the same model and the same history later on, `restore` spares computing it again."""
+        view = self.lookup.view
+        first = max(self.untrained_from, len(view.items) - 2 * max(2 * BLOCK, LONG.items or 0))
+        positions = torch.cat(
+            [torch.arange(first, len(view.items)), torch.arange(view.tail_start, view.tail_start + len(view.tail))]
+        )
+        rows = view.at("row", positions[~torch.isin(positions, view.gone)])
+        rows = rows[~self._plain[rows, 0].isnan() if self.num_classes else ~self._losses[rows, 0].isnan()]
+        return {"rows": rows, "plain": self._plain[rows], "losses": self._losses[rows]}
+
+    def restore(self, record: dict[str, Tensor]) -> None:
+        """Take over a `record`. That it is of this model and of this history is for the caller to know."""
+        rows = record["rows"]
+        self._plain[rows], self._losses[rows] = record["plain"], record["losses"]
+        self._weights.clear()
 
     def _counted(self, moment: Shaped[Tensor, ""]) -> int:
         """How many items in order, of those not trained on, were known strictly before a moment."""
@@ -150,10 +229,10 @@ class Live:
         return max(0, int(torch.searchsorted(known_at, moment.view(1))) - self.untrained_from)
 
     @torch.no_grad()
-    def _make_plain(self, first: int) -> None:
-        """What the network says without context of the items from a position on."""
+    def _make_plain(self, first: int, stop: int) -> None:
+        """What the network says without context of the items between two positions, and of late ones."""
         view = self.lookup.view
-        positions = torch.arange(max(self.untrained_from, first), len(view.items))
+        positions = torch.arange(max(self.untrained_from, first), max(self.untrained_from, stop))
         positions = torch.cat([positions, torch.arange(view.tail_start, view.tail_start + len(view.tail))])
         rows = view.at("row", positions)
         missing = self._plain[rows, 0].isnan() & ~torch.isin(positions, view.gone)
@@ -163,10 +242,13 @@ class Live:
             self._plain[view.at("row", part)] = said[:, : self.num_classes]
 
     def _score(self, positions: Int[Tensor, " batch"]) -> HeadAnswers:
-        view = self.lookup.view
         answers = self.heads.answers(self.lookup.inputs_at(positions))
-        self._losses[view.at("row", positions)] = item_losses(answers.log_probs, view.at("label", positions))
+        self._keep_losses(positions, answers.log_probs)
         return answers
+
+    def _keep_losses(self, positions: Int[Tensor, " batch"], log_probs: Float[Tensor, "batch heads classes"]) -> None:
+        view = self.lookup.view
+        self._losses[view.at("row", positions)] = item_losses(log_probs, view.at("label", positions))
 
     def mix(
         self, said: HeadAnswers, as_of: Shaped[Tensor, " batch"], kept: Sequence[str] = HEADS, *, nearby: bool = True
@@ -187,6 +269,8 @@ class Live:
         """Weights by all items known strictly before: a label known at the very moment doesn't count yet."""
         view = self.lookup.view
         counts = (torch.searchsorted(view.items.known_at, as_of) - self.untrained_from).clamp(min=0)
+        if self._unscored_from is not None:
+            counts = counts.clamp(max=max(0, self._unscored_from - self.untrained_from))
         weights = torch.empty(len(counts), len(kept))
         for block in counts.div(BLOCK, rounding_mode="floor").unique().tolist():
             mine = counts.div(BLOCK, rounding_mode="floor") == block

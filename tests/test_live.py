@@ -132,3 +132,58 @@ def test_trained_items_are_counted_by_moment_and_place_among_its_ties() -> None:
     assert TrainedOn(2.0, 2).count(known_at) == 3
     assert TrainedOn(9.0).count(known_at) == 5
     assert replace(TrainedOn(9.0), more=4).count(known_at) == 5
+
+
+def test_a_record_taken_over_gives_the_same_bits() -> None:
+    columns = at_once(70, 5)
+    first = fresh(history(60, columns))
+    as_of = columns[2][-1:] + 1
+    first.catch_up(as_of)
+    record = first.record()
+    assert sorted(record["rows"].tolist()) == list(range(5, 60))
+    second = fresh(history(70, columns))
+    second.restore(record)
+    again = fresh(history(70, columns))
+    asked = ({"x": columns[0][:3]}, columns[0][:3], as_of.repeat(3))
+    one, other = second.answer(*asked), again.answer(*asked)
+    assert torch.equal(one.log_probs, other.log_probs)
+    assert torch.equal(one.weights, other.weights)
+    # What it took over counts: had it been something else, so would the answer be.
+    wrong = fresh(history(70, columns))
+    wrong.restore({**record, "losses": record["losses"].flip(1)})
+    assert not torch.equal(wrong.answer(*asked).weights, other.weights)
+
+
+def test_an_answer_need_not_wait_for_all_to_be_scored() -> None:
+    columns = at_once(60, 6)
+    as_of = columns[2][-1:] + 1
+    asked = ({"x": columns[0][:2]}, columns[0][:2], as_of.repeat(2))
+    patient, hurried = fresh(history(60, columns)), fresh(history(60, columns))
+    answer = hurried.answer(*asked, most=20)
+    assert hurried.unscored == 35
+    # The heads say the same; they are weighed by the twenty items that were scored.
+    assert torch.equal(answer.heads, patient.answer(*asked).heads)
+    early = patient.answer(*asked[:2], columns[2][25:26].repeat(2))
+    assert torch.equal(
+        patient.mix(early.said, columns[2][25:26].repeat(2), nearby=False)[1], early_weights(hurried, as_of)
+    )
+    # Nothing of that stays once the others are scored.
+    while hurried.catch_up(as_of, most=9):
+        pass
+    assert torch.equal(hurried.answer(*asked).log_probs, patient.answer(*asked).log_probs)
+
+
+def early_weights(live: Live, as_of: torch.Tensor) -> torch.Tensor:
+    live.catch_up(as_of, most=0)
+    said = live.heads.answers(live.lookup.inputs_at(torch.tensor([10, 11])))
+    return live.mix(said, as_of.repeat(2), nearby=False)[1]
+
+
+def test_an_old_moment_asks_for_nothing_newer() -> None:
+    columns = at_once(60, 7)
+    live = fresh(history(60, columns))
+    old = columns[2][20:21]
+    answer = live.answer({"x": columns[0][:1]}, columns[0][:1], old)
+    assert sorted(live.record()["rows"].tolist()) == list(range(5, 20))
+    live.catch_up(columns[2][-1:] + 1)
+    assert torch.equal(live.answer({"x": columns[0][:1]}, columns[0][:1], old).log_probs, answer.log_probs)

@@ -80,14 +80,15 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
 
-    def open(self, path: Path, width: int = 1200, height: int = 900, dark: bool = False) -> None:
+    def open(self, place: Path | str, width: int = 1200, height: int = 900, dark: bool = False) -> None:
+        """A file, or an address."""
         self.requests, self.errors, self._loaded = [], [], False
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", features=features)
         self.send(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
-        self.send("Page.navigate", url=path.as_uri())
+        self.send("Page.navigate", url=place.as_uri() if isinstance(place, Path) else place)
         self._read_until(lambda message: self._loaded)
         # One more frame, so that what waits for a size has been drawn.
         self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")

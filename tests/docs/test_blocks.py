@@ -22,7 +22,7 @@ from tests.docs.pages import NOTEBOOKS, PAGES, ROOT, blocks_of, name_of
 RUN, CHECKED, SHOWN = (
     ("python", "sh"),
     ("console",),
-    ("text", "toml", "json", "ini", "systemd", "nginx", "yaml", "http"),
+    ("text", "toml", "json", "ini", "systemd", "nginx", "yaml", "http", "dockerfile"),
 )
 
 

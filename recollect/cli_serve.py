@@ -1,0 +1,81 @@
+"""`recollect serve`: a model and its history over HTTP."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recollect.cli_reproduce import ThreadsOption
+
+DURATION = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+def serve(
+    model: Annotated[Path, typer.Argument(help="The model's directory.")],
+    history: Annotated[str, typer.Option(help="The history: a directory or a URL.")],
+    host: Annotated[str, typer.Option(help="The address to bind to. Any but loopback needs a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any that is free.")] = 8000,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Answer predictions only, never write.")] = False,
+    keep_inputs: Annotated[
+        str, typer.Option(help="How long inputs are kept for labels to come: 90d, 12h, or 0 for not at all.")
+    ] = "90d",
+    state: Annotated[
+        Path | None, typer.Option(help="The service's own files.", show_default="beside the history")
+    ] = None,
+    max_batch: Annotated[int, typer.Option(min=1, help="Inputs or items of one request.")] = 256,
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of one request.")] = 4 << 20,
+    max_text: Annotated[int, typer.Option(min=1, help="Characters of one text.")] = 20_000,
+    max_queue: Annotated[int, typer.Option(min=1, help="Rows that may wait; beyond that requests get a 429.")] = 1024,
+    request_seconds: Annotated[float, typer.Option(min=0.001, help="Longest time to an answer.")] = 30.0,
+    idle_seconds: Annotated[float, typer.Option(min=1, help="Longest time a connection may say nothing.")] = 60.0,
+    threads: ThreadsOption = None,
+) -> None:
+    """Answer over HTTP, and append what is posted; the page is at /, the contract at /openapi.json.
+
+    Tokens are taken from the environment: RECOLLECT_TOKEN may do everything, RECOLLECT_PREDICT_TOKEN,
+    RECOLLECT_WRITE_TOKEN and RECOLLECT_PAYLOADS_TOKEN have one scope each.
+
+    Example: recollect serve ./model --history ./history
+    """
+    from recollect.cli_reproduce import use_threads
+    from recollect.errors import SettingError
+
+    try:
+        from recollect.serving.run import serve as run
+    except ModuleNotFoundError as error:
+        raise SettingError(f"the package {error.name} is missing: pip install 'recollect[serve]'") from error
+    from recollect.serving.settings import Limits, Settings, Tokens, state_of
+
+    use_threads(threads)
+    limits = Limits(
+        body_bytes=max_body,
+        batch=max_batch,
+        text=max_text,
+        queue=max_queue,
+        request_seconds=request_seconds,
+        idle_seconds=idle_seconds,
+    )
+    run(
+        Settings(
+            model=model,
+            history=history,
+            state=state or state_of(history),
+            host=host,
+            port=port,
+            read_only=read_only,
+            keep_seconds=seconds_from(keep_inputs),
+            limits=limits,
+            tokens=Tokens.from_environment(),
+        )
+    )
+
+
+def seconds_from(text: str) -> float:
+    """A span such as 90d."""
+    from recollect.errors import SettingError
+
+    number, unit = (text, "s") if text == "0" else (text[:-1], text[-1:])
+    try:
+        return float(number) * DURATION[unit]
+    except (KeyError, ValueError):
+        raise SettingError(f"--keep-inputs is {text!r}: give a number with s, m, h, d or w, such as 90d") from None

@@ -1,0 +1,77 @@
+"""What the heads would have said of the newest items, kept on disk: a service that starts need not work it out again.
+
+One file per model, checksummed. What is of another model or another history, or damaged, is ignored, never trusted.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from recollect.deployed import Deployed
+
+FORMAT = 1
+
+
+class HeadsRecord:
+    """Of one deployed model, in a folder."""
+
+    def __init__(self, deployed: Deployed, folder: Path) -> None:
+        self._deployed, self._folder = deployed, folder
+        self._model = deployed.model.fingerprint()
+        self.path = folder / f"record-{self._model}.bin"
+        self.saved_rows = -1
+
+    def save(self) -> None:
+        """Complete or not at all; not synced, since losing it costs time only."""
+        rows = self._deployed.snapshot.num_rows
+        record = {name: tensor.contiguous() for name, tensor in self._deployed.live.record().items()}
+        data = save(record)
+        head = {**self._identity(), "items": self._items(record["rows"]), "sha256": hashlib.sha256(data).hexdigest()}
+        beside = self.path.with_suffix(f".{os.getpid()}.tmp")
+        beside.write_bytes(json.dumps(head).encode() + b"\n" + data)
+        beside.replace(self.path)
+        self.saved_rows = rows
+
+    def load(self) -> bool:
+        """Whether there was one that fits."""
+        try:
+            line, _, data = self.path.read_bytes().partition(b"\n")
+            head = json.loads(line)
+            sound = hashlib.sha256(data).hexdigest() == head["sha256"]
+            if not sound or any(head[name] != value for name, value in self._identity().items()):
+                return False
+            record = load(data)
+            rows = record["rows"]
+            if len(rows) and int(rows.max()) >= self._deployed.snapshot.num_rows:
+                return False
+            if head["items"] != self._items(rows):
+                return False
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+        self._deployed.live.restore(record)
+        return True
+
+    def _identity(self) -> dict[str, object]:
+        snapshot = self._deployed.snapshot
+        return {
+            "format": FORMAT,
+            "model": self._model,
+            "history": snapshot.url,
+            "generation": snapshot.generation,
+            "threads": torch.get_num_threads(),  # another number of them may round differently
+            "torch": torch.__version__,
+        }
+
+    def _items(self, rows: Tensor) -> str:
+        """Tells a history from another that was put in its place."""
+        view = self._deployed.live.lookup.view
+        positions = view.positions_of(rows)
+        digest = hashlib.sha256()
+        for name in ("row", "time", "known_at", "label", "key"):
+            digest.update(view.at(name, positions).contiguous().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()

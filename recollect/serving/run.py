@@ -1,0 +1,126 @@
+"""Running a service: uvicorn with bounds on idle and slow connections, and what signals mean."""
+
+import asyncio
+import contextlib
+import logging
+import resource
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from recollect.serving.app import make_app
+from recollect.serving.guard import log_as_json
+from recollect.serving.problems import Problem
+from recollect.serving.service import Service
+from recollect.serving.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+class PatientProtocol(H11Protocol):
+    """Closes a connection on which no whole request head has come in time, be it idle or slow.
+
+    Between two requests, as long as nothing comes, uvicorn has a timer of its own.
+    """
+
+    head_seconds = 60.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.access_log = False  # theirs has whole paths in it
+        self._watch: asyncio.TimerHandle | None = None
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._between_requests():
+            self._expect_head()
+        else:
+            self._head_came()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def _between_requests(self) -> bool:
+        cycle: Any = getattr(self, "cycle", None)
+        return cycle is None or bool(cycle.response_complete)
+
+    def _expect_head(self) -> None:
+        if self._watch is None:
+            self._watch = self.loop.call_later(self.head_seconds, self.transport.close)
+
+    def _head_came(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+
+class Server(uvicorn.Server):
+    """Ends on SIGTERM and SIGINT after what is in flight; loads the model anew on SIGHUP."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handlers: dict[signal.Signals, Any] = {
+            signal.SIGTERM: self.handle_exit,
+            signal.SIGINT: self.handle_exit,
+            signal.SIGHUP: lambda number, frame: threading.Thread(target=self._reload, daemon=True).start(),
+        }
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _reload(self) -> None:
+        try:
+            model, before = self._service.reload_now()
+            logger.info("model %s was loaded in place of %s", model, before)
+        except Problem as problem:
+            logger.error("%s", problem.detail)
+
+
+def serve(settings: Settings) -> None:
+    """Until a signal ends it."""
+    service = Service(settings)  # what is wrong with the settings is said by the command line, not in the log
+    log_as_json()
+    _allow_connections()
+    make_server(service).run()
+
+
+def make_server(service: Service) -> Server:
+    settings, limits = service.settings, service.settings.limits
+    protocol = type("Protocol", (PatientProtocol,), {"head_seconds": limits.idle_seconds})
+    config = uvicorn.Config(
+        make_app(service),
+        host=settings.host,
+        port=settings.port,
+        http=protocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=max(1, int(limits.idle_seconds)),
+        timeout_graceful_shutdown=int(limits.request_seconds) + 5,
+        backlog=2048,
+    )
+    return Server(config, service)
+
+
+def _allow_connections() -> None:
+    """As many open files as this process may have: each connection is one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

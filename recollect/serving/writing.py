@@ -1,0 +1,340 @@
+"""The thread that writes: whatever waits at a time becomes one durable commit, and only then is anyone told.
+
+Says of each item whether it was added or was there already. Whoever has the history's lock writes; a process that
+hasn't tries for it again with each write, so that another takes over when the writer is gone.
+"""
+
+import errno
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from recollect.data.events import Events
+from recollect.deployed import append_events
+from recollect.errors import HistoryError, HistoryLockedError, ItemError
+from recollect.history.reader import History
+from recollect.history.snapshot import Snapshot
+from recollect.history.writer import HistoryWriter
+from recollect.serving.kept_inputs import KeptInputs
+from recollect.serving.problems import Fault, Problem, no_room, too_many
+from recollect.serving.rows import Times
+from recollect.trained import Trained
+
+logger = logging.getLogger(__name__)
+
+ITEMS_AT_ONCE = 4096
+AHEAD = 3600 * 10**9
+"""How far a clock elsewhere may be ahead of ours, in nanoseconds."""
+
+Status = Literal["added", "there"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of each item, and the version of the history that has them."""
+
+    statuses: list[Status]
+    version: int
+
+
+@dataclass
+class Adding:
+    """Items whose time or known_at may be the moment they arrive. `of_kept`: new ones only of inputs that are kept."""
+
+    events: Events
+    time: Times
+    known_at: Times
+    place: str
+    of_kept: bool = False
+    done: "Future[Written]" = field(default_factory=Future)
+
+
+@dataclass
+class Correcting:
+    id: str
+    label: str
+    at: int | float | None
+    done: "Future[Written]" = field(default_factory=Future)
+
+
+@dataclass
+class Erasing:
+    """Gives how many rows were taken out, and whether an input was dropped."""
+
+    id: str
+    done: "Future[tuple[int, bool]]" = field(default_factory=Future)
+
+
+Job = Adding | Correcting | Erasing
+
+
+class Writing:
+    """Hand it changes from any thread. `model` gives the model whose keys new items get."""
+
+    def __init__(
+        self,
+        history: str,
+        model: Callable[[], Trained],
+        kept: KeptInputs,
+        *,
+        queue_items: int,
+        on_commit: Callable[[int], None],
+    ) -> None:
+        self._url, self._model, self._kept = history, model, kept
+        self._queue_items, self._on_commit = queue_items, on_commit
+        self._reader = History.open(history)
+        self._writer: HistoryWriter | None = None
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._closing = False
+        self.waiting = 0
+        self._thread = threading.Thread(target=self._run, name="recollect-writer", daemon=True)
+
+    def start(self) -> None:
+        """Become the writer, if nobody else is."""
+        try:
+            self._writer = HistoryWriter.open(self._url)
+        except HistoryLockedError as error:
+            logger.warning("%s", error)
+        self._thread.start()
+
+    @property
+    def is_writer(self) -> bool:
+        return self._writer is not None
+
+    def snapshot(self) -> Snapshot:
+        """The newest state, for looking at items."""
+        return self._reader.refresh()
+
+    def submit(self, job: Job) -> None:
+        with self._lock:
+            if self._closing:
+                raise Problem(503, "closing", "the service is being stopped: send this elsewhere", retry_after=1)
+            if self.waiting + _size(job) > max(self._queue_items, _size(job)):
+                raise too_many("items")
+            self.waiting += _size(job)
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        """Writes what was handed in, then gives up the lock."""
+        with self._lock:
+            self._closing = True
+        self._jobs.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+        self._give_up()
+
+    # The thread
+
+    def _run(self) -> None:
+        while not (self._closing and self._jobs.empty()):
+            jobs = self._gather()
+            adding: list[Adding] = []
+            for job in [*jobs, None]:
+                if isinstance(job, Adding):
+                    adding.append(job)
+                    continue
+                if adding:
+                    self._attempt(lambda group=adding: self._add(group), adding)  # type: ignore[misc]
+                    adding = []
+                if job is not None:
+                    self._attempt(lambda job=job: self._change(job), [job])  # type: ignore[misc]
+            with self._lock:
+                self.waiting -= sum(_size(job) for job in jobs)
+
+    def _gather(self) -> list[Job]:
+        jobs: list[Job] = []
+        job = self._jobs.get()
+        while True:
+            if job is not None and job.done.set_running_or_notify_cancel():
+                jobs.append(job)
+            elif job is not None:
+                with self._lock:
+                    self.waiting -= _size(job)
+            if sum(map(_size, jobs)) >= ITEMS_AT_ONCE:
+                return jobs
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return jobs
+
+    def _attempt(self, change: Callable[[], None], jobs: Sequence[Job]) -> None:
+        """What goes wrong is told to those who still wait for an answer."""
+        try:
+            try:
+                change()
+            except HistoryError as error:
+                if isinstance(error, (HistoryLockedError, ItemError)):
+                    raise
+                self._give_up()  # the writer can't be used any more, perhaps after a full disk: begin anew, once
+                change()
+        except BaseException as error:
+            told: BaseException = error
+            if isinstance(error, OSError):
+                self._give_up()
+                told = no_room(error)
+            elif isinstance(error, sqlite3.OperationalError):
+                told = no_room(OSError(errno.ENOSPC, str(error)))
+            elif not isinstance(error, (Problem, HistoryError)):
+                logger.exception("a change could not be written")
+            for job in jobs:
+                if not job.done.done():
+                    job.done.set_exception(told)
+
+    def _open(self) -> HistoryWriter:
+        if self._writer is None:
+            self._writer = HistoryWriter.open(self._url)
+        return self._writer
+
+    def _give_up(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            try:
+                writer.close(wait=False)
+            except (OSError, HistoryError) as error:
+                logger.warning("the history could not be closed: %s", error)
+
+    def _add(self, jobs: list[Adding]) -> None:
+        """One commit for all; a job that can't be is refused as a whole, and the others go on."""
+        writer = self._open()
+        labels = self._labels([id for job in jobs for id in job.events.id.to_list()])
+        accepted: list[tuple[Adding, list[Status]]] = []
+        parts: list[Events] = []
+        for job in jobs:
+            if job.done.done():
+                continue
+            try:
+                part, statuses = self._new_ones(job, labels)
+            except Problem as problem:
+                job.done.set_exception(problem)
+                continue
+            accepted.append((job, statuses))
+            if len(part):
+                parts.append(part)
+                assert part.label is not None
+                labels |= dict(zip(part.id.to_list(), part.label.to_list(), strict=True))
+        version = writer.version
+        if parts:
+            try:
+                version = append_events(writer, self._model(), Events.concat(parts)).commit
+            except ItemError:
+                if len(jobs) == 1:
+                    raise
+                for job in jobs:  # one by one, so that who is to blame is told
+                    self._attempt(lambda job=job: self._add([job]), [job])  # type: ignore[misc]
+                return
+            self._on_commit(version)
+        for job, statuses in accepted:
+            job.done.set_result(Written(statuses, version))
+
+    def _labels(self, ids: list[str]) -> dict[str, str]:
+        """The labels of those that are there."""
+        snapshot = self._reader.refresh()
+        rows = snapshot.find(ids)
+        return {
+            id: snapshot.classes[int(snapshot.column("label", row, row + 1)[0])]
+            for id, row in zip(ids, rows.tolist(), strict=True)
+            if row >= 0
+        }
+
+    def _new_ones(self, job: Adding, labels: dict[str, str]) -> tuple[Events, list[Status]]:
+        events = job.events
+        assert events.label is not None
+        statuses: list[Status] = []
+        errors: list[Fault] = []
+        own: dict[str, str] = {}
+        new: list[int] = []
+        kept = self._kept.find(events.id.to_list()) if job.of_kept else {}
+        for index, (id, label) in enumerate(zip(events.id.to_list(), events.label.to_list(), strict=True)):
+            there = own.get(id, labels.get(id))
+            if there is None and job.of_kept and id not in kept:
+                raise not_kept([f"{job.place}/{index}"])  # erased a moment ago
+            if there is None:
+                own[id] = label
+                new.append(index)
+                statuses.append("added")
+            elif there == label:
+                statuses.append("there")
+            else:
+                detail = "the id is there with another label: to change that, PATCH /items/{id}"
+                errors.append({"pointer": f"{job.place}/{index}", "detail": detail})
+        if errors:
+            raise Problem(409, "other-label", f"{errors[0]['pointer']}: {errors[0]['detail']}", errors=errors)
+        return self._dated(job).take(np.array(new, np.int64)), statuses
+
+    def _dated(self, job: Adding) -> Events:
+        """With times: those given, or that of arrival. Read here, so that items arrive in the order they are stored."""
+        now = self.arrival()
+        plain = isinstance(now, float)
+        time = np.where(job.time.given, job.time.values, now)
+        known_at = np.where(job.known_at.given, job.known_at.values, time if plain else np.maximum(time, now))
+        for index in range(len(time)):
+            where = f"{job.place}/{index}"
+            if known_at[index] < time[index]:
+                raise _impossible(where, "known_at is before the time: a label can't be known before it happened")
+            if not plain and known_at[index] > now + AHEAD:
+                raise _impossible(where, "time or known_at is in the future: give a moment that has come")
+        return replace(job.events, time=time, known_at=known_at)
+
+    def arrival(self) -> int | float:
+        """This moment; where times are plain numbers, the next whole one after all that is known."""
+        snapshot = self._reader.snapshot
+        if snapshot.schema.time == "nanoseconds":
+            return time.time_ns()
+        newest = [float(part.max()) for _, part in snapshot.pieces("known_at")]
+        return float(np.floor(max(newest, default=-1.0)) + 1)
+
+    def _change(self, job: Job) -> None:
+        writer = self._open()
+        if isinstance(job, Erasing):
+            dropped = self._kept.erase(job.id)  # first, so that nothing is left to make it an item again
+            erased = writer.erase(job.id)
+            self._on_commit(writer.version)
+            job.done.set_result((erased, dropped))
+        elif isinstance(job, Correcting):
+            job.done.set_result(self._correct(writer, job))
+
+    def _correct(self, writer: HistoryWriter, job: Correcting) -> Written:
+        there = self._labels([job.id]).get(job.id)
+        if there is None:
+            raise not_there(job.id)
+        if there == job.label:
+            return Written(["there"], writer.version)
+        snapshot, now = self._reader.snapshot, self.arrival()
+        row = int(snapshot.find([job.id])[0])
+        at = max(now, snapshot.column("known_at", row, row + 1)[0].item()) if job.at is None else job.at
+        if isinstance(now, int) and at > now + AHEAD:
+            raise _impossible("#/at", "is in the future: give a moment that has come")
+        try:
+            version = writer.correct(job.id, job.label, at)
+        except ItemError as error:
+            raise _impossible("#/at", str(error)) from error
+        self._on_commit(version)
+        return Written(["added"], version)
+
+
+def not_there(id: str) -> Problem:
+    return Problem(404, "no-such-item", "there is no item of this id: check it, or POST it to /items")
+
+
+def not_kept(pointers: Sequence[str]) -> Problem:
+    detail = "no input of this id is kept: it was never answered, or too long ago; POST it to /items instead"
+    errors = [{"pointer": pointer, "detail": detail} for pointer in pointers]
+    return Problem(404, "no-such-input", f"{pointers[0]}: {detail}", errors=errors)
+
+
+def _impossible(pointer: str, detail: str) -> Problem:
+    errors = [{"pointer": pointer, "detail": detail}]
+    return Problem(409, "impossible-time", f"{pointer}: {detail}", errors=errors)
+
+
+def _size(job: Job) -> int:
+    return len(job.events) if isinstance(job, Adding) else 1
