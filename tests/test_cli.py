@@ -157,8 +157,10 @@ except SystemExit:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_shell_completes(shell: str) -> None:
     start = "from recollect.cli import main; import sys; sys.argv[0] = 'recollect'; main()"
+    # Otherwise typer looks for a shell among the parents of this process, and there may be none.
+    told = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     shown = subprocess.run(
-        [sys.executable, "-c", start, "--show-completion", shell], capture_output=True, text=True, check=True
+        [sys.executable, "-c", start, "--show-completion", shell], capture_output=True, text=True, check=True, env=told
     ).stdout
     assert "_RECOLLECT_COMPLETE" in shown
     asked = {"_RECOLLECT_COMPLETE": f"complete_{shell}", "COMP_WORDS": "recollect com", "COMP_CWORD": "1"}
