@@ -1,11 +1,10 @@
 """`recollect serve`: a model and its history over HTTP."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from recollect.cli_reproduce import ThreadsOption
 
 DURATION = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
@@ -28,7 +27,9 @@ def serve(
     max_queue: Annotated[int, typer.Option(min=1, help="Rows that may wait; beyond that requests get a 429.")] = 1024,
     request_seconds: Annotated[float, typer.Option(min=0.001, help="Longest time to an answer.")] = 30.0,
     idle_seconds: Annotated[float, typer.Option(min=1, help="Longest time a connection may say nothing.")] = 60.0,
-    threads: ThreadsOption = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads of the model.", show_default="all cores but one")
+    ] = None,
 ) -> None:
     """Answer over HTTP, and append what is posted; the page is at /, the contract at /openapi.json.
 
@@ -46,7 +47,7 @@ def serve(
         raise SettingError(f"the package {error.name} is missing: pip install 'recollect[serve]'") from error
     from recollect.serving.settings import Limits, Settings, Tokens, state_of
 
-    use_threads(threads)
+    use_threads(threads or max(1, (os.cpu_count() or 1) - 1))  # one core is for everything but the model
     limits = Limits(
         body_bytes=max_body,
         batch=max_batch,

@@ -20,8 +20,8 @@ from recollect.retrieval.keys import SharedKeys as SharedKeys
 TILE_BYTES = 8 << 20
 """Size of the scores that one product makes: small enough to stay in a cache, large enough to keep BLAS busy."""
 
-CACHED_KEYS = 1 << 20
-"""Bytes of keys that stay in a core's own cache between being read and being multiplied."""
+CACHED_KEYS = 1 << 22
+"""Bytes of keys that stay in a cache between being read and being multiplied."""
 
 TILES_AT_ONCE = 16
 """Tiles whose summaries are stored together."""
