@@ -1,5 +1,6 @@
 """Labelled rows in order of time, with the cutoff: what models and their peers are fitted on and then asked about."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -82,6 +83,13 @@ class Stream:
             known_at=self.known_at[rows],
             bins=self.bins[rows],
         )
+
+    def digest(self) -> str:
+        """Other labels, times or features are another stream; some rows of the features have to do."""
+        digest = hashlib.sha256(str(self.cutoff).encode())
+        for column in (self.labels, self.time, self.known_at, self.model_table[::97]):
+            digest.update(np.ascontiguousarray(column).tobytes())
+        return digest.hexdigest()
 
     def known_before(self, moment: int | float, since: int | float | None = None) -> NDArray[np.int64]:
         """Rows whose labels were known before a moment, and that happened at `since` or later."""

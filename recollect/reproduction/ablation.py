@@ -4,9 +4,11 @@ On the rotating boundary, and on a stream of real rows where there is one. Train
 whatever only weighs answers differently is computed from the answers of the full recipe, and nothing is trained again.
 """
 
+import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
 
-from recollect.comparison.runs import answer_all, asked_and_before, sizes_at
+from recollect.comparison.runs import PARTS as PARTS_DONE
+from recollect.comparison.runs import Arrays, Kept, answer_all, asked_and_before, sizes_at
 from recollect.config import Recipe, Scale, recipe_named, with_model, with_step
 from recollect.evaluation.metrics import MEASURES, LogProbs, accuracy, mean_over_bins, per_bin
 from recollect.evaluation.output import claim, finish, save_figure
@@ -126,7 +129,8 @@ def run(
     parts: Sequence[str] = PARTS,
 ) -> dict[str, Any]:
     """Train with and without each idea, and write the report. Without a stream there is the rotating boundary alone."""
-    claim(out, force=force)
+    claim(out, force=force, resumable=PARTS_DONE)
+    kept = Kept(out / PARTS_DONE, {"scale": scale, "data": None if stream is None else stream.digest()})
     groups: dict[str, Group] = {}
     with Display() as display:
         for seed in seeds:
@@ -134,12 +138,12 @@ def run(
                 rows = rows_within(stream, EXTENTS[scale])
                 cut = stream.take(rows)
                 if "ours" in parts:
-                    _add(groups, f"{name}, ours", on_stream(cut, seed, scale, display), display)
+                    _add(groups, f"{name}, ours", on_stream(cut, seed, scale, display, kept), display)
                 if "paper" in parts:
                     keys = None if paper_keys is None else paper_keys[torch.from_numpy(rows)]
-                    _add(groups, f"{name}, the paper's", papers_tricks(cut, keys, seed, scale, display), display)
+                    _add(groups, f"{name}, the paper's", papers_tricks(cut, keys, seed, scale, display, kept), display)
             if "rotating" in parts:
-                _add(groups, "rotating boundary", on_rotating(seed, scale, display), display)
+                _add(groups, "rotating boundary", on_rotating(seed, scale, display, kept), display)
     results = {title: compared(group) for title, group in groups.items()}
     report = {"scale": scale, "seeds": list(seeds), "groups": results}
     save_figure(draw(results), out, "ablation")
@@ -166,23 +170,39 @@ def _add(groups: dict[str, Group], title: str, found: Iterator[tuple[str, Scores
         display.say(f"{title}, {what}: accuracy {scores['accuracy']:.3f}, {scores['seconds']:.0f} s")
 
 
-def on_stream(stream: Stream, seed: int, scale: Scale, display: Display) -> Iterator[tuple[str, Scores]]:
+def on_stream(stream: Stream, seed: int, scale: Scale, display: Display, kept: Kept) -> Iterator[tuple[str, Scores]]:
     """Our recipe by labels alone, as in the paper's main result; what only weighs heads comes from the full one."""
     full = with_model(recipe_named("default"), retrieve="labels")
     usual = sizes_at(stream, scale)
     steps = min(usual.steps, EXTENTS[scale].steps or usual.steps)
     usual = replace(usual, steps=steps, validate_every=max(20, steps // 12))
-    for name, ours in our_recipes(full).items():
+
+    def scores(name: str, ours: Ours) -> Group:
         started = time.perf_counter()
         sizes = replace(usual, recent_share=ours.recent_share)
         bar = display.bar(f"{name} {seed}", sizes.steps)
         live = fit(stream, ours.recipe, seed=seed, sizes=sizes, bar=bar).live()
         replayed = answer_all(live, stream, display, name)
         seconds = time.perf_counter() - started
-        yield name, _scores_on(stream, replayed, replayed.log_probs, seconds)
+        found = {name: [_scores_on(stream, replayed, replayed.log_probs, seconds)]}
         if name == FULL:
             for less, log_probs in other_hedges(live, replayed).items():
-                yield less, _scores_on(stream, replayed, log_probs, 0.0)
+                found[less] = [_scores_on(stream, replayed, log_probs, 0.0)]
+        return found
+
+    for name, ours in our_recipes(full).items():
+        yield from _once(kept, f"ours-{name}-{seed}", partial(scores, name, ours))
+
+
+def _once(kept: Kept, name: str, compute: Callable[[], Group]) -> Iterator[tuple[str, Scores]]:
+    """What was computed before an interruption is not computed again."""
+
+    def as_array() -> Arrays:
+        return {"scores": np.array(json.dumps(compute()))}
+
+    found: Group = json.loads(str(kept.get(name.replace("/", " "), as_array)["scores"]))
+    for taken, (scores,) in found.items():
+        yield taken, scores
 
 
 def other_hedges(live: Live, replayed: Replayed) -> dict[str, Float[Tensor, "rows classes"]]:
@@ -198,25 +218,30 @@ def _scores_on(stream: Stream, replayed: Replayed, log_probs: Tensor, seconds: f
 
 
 def papers_tricks(
-    stream: Stream, keys: Float[Tensor, "rows width"] | None, seed: int, scale: Scale, display: Display
+    stream: Stream, keys: Float[Tensor, "rows width"] | None, seed: int, scale: Scale, display: Display, kept: Kept
 ) -> Iterator[tuple[str, Scores]]:
     """The paper's recipe, labels only by learned queries, less one trick at a time."""
     table = torch.from_numpy(stream.model_table) if keys is None else keys
     first_columns = table[:, :PAPER_KEY_DIM].float()
     asked = stream.asked
-    for trick in (None, *sorted(BAG_OF_TRICKS)):
+
+    def scores(name: str, variant: Variant) -> Group:
         started = time.perf_counter()
-        variant = Variant(tricks=BAG_OF_TRICKS - {trick}) if trick else Variant()
         answers = run_paper_recipe(stream, first_columns, variant, scale, seed, display=display)
         seconds = time.perf_counter() - started
+        return {name: [scores_of(answers, stream.labels[asked], stream.bins[asked], seconds)]}
+
+    for trick in (None, *sorted(BAG_OF_TRICKS)):
         name = trick.replace("_", " ") if trick else FULL
-        yield name, scores_of(answers, stream.labels[asked], stream.bins[asked], seconds)
+        variant = Variant(tricks=BAG_OF_TRICKS - {trick}) if trick else Variant()
+        yield from _once(kept, f"paper-{name}-{seed}", partial(scores, name, variant))
 
 
-def on_rotating(seed: int, scale: Scale, display: Display) -> Iterator[tuple[str, Scores]]:
+def on_rotating(seed: int, scale: Scale, display: Display, kept: Kept) -> Iterator[tuple[str, Scores]]:
     """Judged over the five tenths of time after the cutoff."""
     sizes = rotating.SIZES[scale]
-    for name, recipe in rotating_recipes(sizes).items():
+
+    def scores(name: str, recipe: Recipe) -> Group:
         started = time.perf_counter()
         steps, batch_size = sizes.ours if recipe.model.architecture == "precedents" else sizes.papers
         steps = min(steps, EXTENTS[scale].steps or steps)
@@ -228,7 +253,11 @@ def on_rotating(seed: int, scale: Scale, display: Display) -> Iterator[tuple[str
             labels.append(targets.cpu().numpy())
             bins.append(np.full(len(labels[-1]), 10 * index // rotating.BINS))
         seconds = time.perf_counter() - started
-        yield name, scores_of(np.concatenate(log_probs), np.concatenate(labels), np.concatenate(bins), seconds)
+        joined = (np.concatenate(log_probs), np.concatenate(labels), np.concatenate(bins))
+        return {name: [scores_of(*joined, seconds)]}
+
+    for name, recipe in rotating_recipes(sizes).items():
+        yield from _once(kept, f"rotating-{name}-{seed}", partial(scores, name, recipe))
 
 
 def scores_of(log_probs: LogProbs, labels: NDArray[np.int64], bins: NDArray[np.int64], seconds: float) -> Scores:

@@ -3,7 +3,6 @@
 The same for every stream: nothing here knows which data it is given. What an interrupted run had done is kept.
 """
 
-import hashlib
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -57,7 +56,7 @@ def run(
     """
     claim(out, force=force, resumable=PARTS)
     runs = Runs()
-    kept = Kept(out / PARTS, {"data": _digest(stream), "scale": scale, "period": period, "year": year})
+    kept = Kept(out / PARTS, {"data": stream.digest(), "scale": scale, "period": period, "year": year})
     keys = torch.from_numpy(stream.model_table) if paper_keys is None else paper_keys
     keys = keys[:, :PAPER_KEY_DIM].float()
     with Display() as display:
@@ -82,14 +81,6 @@ def run(
     Console().print(results_table(models, f"{name}: means over bins after the cutoff"))
     Console().print(f"report: {path}")
     return report
-
-
-def _digest(stream: Stream) -> str:
-    """Other labels, times or features are another stream; some rows of the features have to do."""
-    digest = hashlib.sha256(str(stream.cutoff).encode())
-    for column in (stream.labels, stream.time, stream.known_at, stream.model_table[::97]):
-        digest.update(np.ascontiguousarray(column).tobytes())
-    return digest.hexdigest()
 
 
 def _add_ours(stream: Stream, seed: int, scale: Scale, runs: Runs, display: Display, kept: Kept) -> None:

@@ -52,7 +52,13 @@ def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None
     found = ours["the head vote"]
     assert found["difference"]["nll"]["mean"] == pytest.approx(found["nll"]["mean"] - ours[FULL]["nll"]["mean"])
     assert found["seconds"]["mean"] == 0  # nothing was trained for it
-    assert {path.name for path in tmp_path.iterdir()} == {"ablation.png", "ablation.svg", "report.json", "DONE"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "ablation.png",
+        "ablation.svg",
+        "report.json",
+        "DONE",
+        "parts",
+    }
 
 
 def test_each_recipe_differs_from_the_full_one() -> None:
