@@ -57,7 +57,7 @@ def test_a_byte_order_mark_and_other_separators(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("source", "message"),
-    [("absent.csv", "there is no file"), ("t.xlsx", "unknown ending"), ([1], "a table came as list")],
+    [("absent.csv", "is not there: give the path"), ("t.xlsx", "unknown ending"), ([1], "a table came as list")],
     ids=["absent", "ending", "list"],
 )
 def test_what_is_no_table(tmp_path: Path, source: Any, message: str) -> None:
