@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
 
-from recollect.comparison.runs import PARTS as PARTS_DONE
-from recollect.comparison.runs import Arrays, Kept, answer_all, asked_and_before, sizes_at
+from recollect.comparison.runs import PARTS, Arrays, Kept, answer_all, asked_and_before, sizes_at
 from recollect.config import Recipe, Scale, recipe_named, with_model, with_step
 from recollect.evaluation.metrics import MEASURES, LogProbs, accuracy, mean_over_bins, per_bin
 from recollect.evaluation.output import claim, finish, save_figure
@@ -65,7 +64,7 @@ EXTENTS: dict[Scale, Extent] = {
     "paper": Extent(None, 4),
 }
 
-PARTS = ("ours", "paper", "rotating")
+GROUPS = ("ours", "paper", "rotating")
 
 
 @dataclass(frozen=True)
@@ -126,11 +125,11 @@ def run(
     stream: Stream | None = None,
     name: str = "reviews",
     paper_keys: Float[Tensor, "rows width"] | None = None,
-    parts: Sequence[str] = PARTS,
+    parts: Sequence[str] = GROUPS,
 ) -> dict[str, Any]:
     """Train with and without each idea, and write the report. Without a stream there is the rotating boundary alone."""
-    claim(out, force=force, resumable=PARTS_DONE)
-    kept = Kept(out / PARTS_DONE, {"scale": scale, "data": None if stream is None else stream.digest()})
+    claim(out, force=force, resumable=PARTS)
+    kept = Kept(out / PARTS, {"scale": scale, "data": None if stream is None else stream.digest()})
     groups: dict[str, Group] = {}
     with Display() as display:
         for seed in seeds:

@@ -117,13 +117,14 @@ class SharedKeys:
     def products_at(
         self, queries: Float[Tensor, "batch retrieved key_dim"], start: int, stop: int
     ) -> Float[Tensor, "batch retrieved items"]:
-        if self.recency is None or stop > self.keys.shape[0]:
+        if self.recency is None or (self.tail is not None and stop > self.tail_start):
             return self.products(queries, self.tile(start, stop))
         # A tile with recency is a copy of its keys; for a few queries copying takes longer than multiplying.
         batch, retrieved, _ = queries.shape
         rows = pad_rows(queries.flatten(0, 1))
-        product = torch.mm(rows[:, :-1], self.keys[start:stop].float().T)
-        product.addr_(rows[:, -1], self.recency[start:stop])
+        product = torch.mm(rows[:, :-1].contiguous(), zero_padded(self.keys[start:stop].float(), stop - start).T)
+        there = min(stop, self.keys.shape[0]) - start
+        product[:, :there].addr_(rows[:, -1], self.recency[start:stop])
         return product[: batch * retrieved].view(batch, retrieved, -1)
 
     def add_weighted_sum_(

@@ -63,12 +63,16 @@ def _by_blocks(
     """The best n items lie in the n blocks with the largest maxima: only these are looked at item by item."""
     scores = score(queries, keys, visible, temperature=1.0, compiled=False)
     maxima = block_maxima(scores)
+    # The newest block is always looked at: it is mostly cut, its maximum then computed apart from the others, and a
+    # last bit must not decide that of many equal items the newest are left out.
+    newest = (visible.stop - 1) // keys.block
+    maxima[torch.arange(len(newest), device=newest.device), :, newest] = torch.inf
     blocks = torch.arange(scores.num_blocks, device=queries.device)
     picks = torch.empty(queries.shape[0], 0, dtype=torch.long, device=queries.device)
     for group, count in enumerate(counts):
         asked = scores.slots(slice(group, group + 1))
         # Of the best, as many may be taken already as were picked before.
-        wanted = min(picks.shape[1] + count, scores.num_blocks)
+        wanted = min(picks.shape[1] + count + 1, scores.num_blocks)
         best = _ranks(maxima[:, group], blocks).topk(wanted, dim=1).values & 0xFFFFFFFF
         found = []
         for rows in row_slices(len(best), 4 * wanted * keys.block * (keys.width + 8)):

@@ -76,6 +76,20 @@ def test_no_item_is_minus_one() -> None:
     assert picks.tolist() == [[-1] * 4, [3, 2, -1, -1]]
 
 
+@pytest.mark.usefixtures("_both_ways")
+@pytest.mark.parametrize("columns", [4, 17, 64])
+def test_of_equal_items_the_newest_are_picked_wherever_the_interval_ends(columns: int) -> None:
+    pool = made(0, False, 3, columns)
+    keys = pool[torch.randint(3, (5000,), generator=seeded(1))]
+    queries = torch.cat([pool, torch.zeros(3, 1)], dim=1)  # they ask for no recency
+    stop = torch.tensor([5000, 4999, 4700])
+    picks = top(queries, SharedKeys(keys, made(2, False, 5000)), Visible(torch.zeros(3, dtype=torch.long), stop), 9)
+    for query, end, found in zip(queries, stop.tolist(), picks, strict=True):
+        products = keys[:end].double() @ query[:-1].double()
+        equal = (products >= products.max() - 1e-9).nonzero().squeeze(1)
+        assert torch.equal(found, equal.flip(0)[:9])
+
+
 def test_each_input_goes_its_own_way_whoever_else_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recollect.retrieval.top.MANY", 500)
     keys, queries = SharedKeys(made(0, False, 900, 8)), made(1, False, 6, 2, 8)
