@@ -17,7 +17,7 @@ from recollect.history.visibility import Window
 from recollect.inputs import Inputs, Lookup
 from recollect.model.neighbours import corrected, nearest, vote, with_new_classes
 from recollect.predictor import TILE_ROWS, Predictor, repeated
-from recollect.records import Visible
+from recollect.records import Items, Visible
 
 HEADS = ("no_context", "trusting", "wary", "vote", "corrected_recent", "corrected")
 WITHOUT_A_RECORD = "wary"
@@ -91,28 +91,32 @@ class Heads:
         everyone = torch.ones(len(inputs), dtype=torch.bool, device=inputs.rows.device)
         shown_positions, _ = self.predictor.select(state, inputs, different, with_probability=False)
         items, _ = inputs.show(shown_positions, features=self.predictor.retrieve == "items", ages=self.predictor.ages)
+        # In one call: most of the time of a few inputs goes into calling, not into computing.
         nothing = replace(items, filled=torch.zeros_like(items.filled), wary=~everyone)
-        views = (nothing, replace(items, wary=~everyone), replace(items, wary=everyone))
-        answers = [system.classify(state, shown, everyone) for shown in views]
-        said = [answer.log_probs[:, 0] for answer in answers]
-        attention = answers[2].weights
+        views = [nothing, replace(items, wary=~everyone), replace(items, wary=everyone)]
+        of_views = system.classify(torch.cat([state] * 3), Items.joined(views), torch.cat([everyone] * 3))
+        said = list(of_views.log_probs[:, 0].chunk(3))
+        attention = None if of_views.weights is None else of_views.weights[:, 0].chunk(3)[2]
         known = self.plain.shape[1]
         plain = said[0][:, :known]
         near, closeness = self._nearest(inputs, within(inputs.visible, LONG), NEIGHBOURS, different)
         by_neighbours = [(vote(self._labels(near), closeness, known), near, closeness)]
+        found = []
         for window in (RECENT, LONG):
             seen = within(inputs.visible, window)
             seen = replace(seen, start=seen.start.clamp(min=self.untrained_from).minimum(seen.stop))
-            near, closeness = self._nearest(inputs, seen, CORRECTING, different)
-            answer = corrected(plain, self._plain_at(near), self._labels(near), closeness)
-            by_neighbours.append((answer, near, closeness))
+            found.append(self._nearest(inputs, seen, CORRECTING, different))
+        near, closeness = (torch.cat(parts) for parts in zip(*found, strict=True))
+        both = corrected(torch.cat([plain] * 2), self._plain_at(near), self._labels(near), closeness)
+        by_neighbours += zip(both.chunk(2), near.chunk(2), closeness.chunk(2), strict=True)
         met = [int(self._labels(near).masked_fill(near < 0, 0).max()) + 1 for _, near, _ in by_neighbours]
         classes = max(known, *met, *(answer.shape[1] for answer in said))
         said = [F.pad(answer, (0, classes - answer.shape[1]), value=-torch.inf) for answer in said]
         for answer, near, closeness in by_neighbours:
             said.append(with_new_classes(answer, self._labels(near), closeness, classes))
         precedents = shown_positions[:, 0]
-        attended = torch.zeros(precedents.shape) if attention is None else attention[:, 0]
+        attended = torch.zeros(precedents.shape) if attention is None else attention
+        _, near, closeness = by_neighbours[-1]
         return HeadAnswers(torch.stack(said, dim=1), near, closeness, precedents, attended)
 
     def _nearest(

@@ -88,7 +88,8 @@ class Lookup:
         if len(view.tail):
             tail = SharedKeys(view.tail.key, view.tail.recency if self.recency else None)
         recency = view.items.recency if self.recency else None
-        return SharedKeys(view.items.key, recency, tail, None if tail is None else view.tail_after, view.tail_start)
+        after = None if tail is None else view.tail_after
+        return SharedKeys(view.items.key, recency, tail, after, view.tail_start, view.longest)
 
     @functools.cached_property
     def labels(self) -> Int[Tensor, " items"]:

@@ -3,6 +3,7 @@
 They hold tensors and know nothing of where these came from.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,6 +47,19 @@ class Items:
     labels: Int[Tensor, "batch chains retrieved"] | None = None
     ages: Float[Tensor, "batch chains retrieved"] | None = None
     wary: Bool[Tensor, " batch"] | None = None
+
+    @staticmethod
+    def joined(parts: "Sequence[Items]") -> "Items":
+        """One below the other; all of them have the same fields."""
+
+        def below(values: Sequence[Tensor | None]) -> Tensor | None:
+            there = [value for value in values if value is not None]
+            return torch.cat(there) if there else None
+
+        filled = torch.cat([part.filled for part in parts])
+        features = {name: torch.cat([part.features[name] for part in parts]) for name in parts[0].features}
+        labels, ages, wary = (below([getattr(part, name) for part in parts]) for name in ("labels", "ages", "wary"))
+        return Items(filled, features, labels, ages, wary)
 
 
 @dataclass(frozen=True)

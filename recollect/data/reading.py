@@ -7,6 +7,7 @@ Knows neither features nor histories; the order of events is the table's own, un
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -62,10 +63,9 @@ class Reading:
     def __iter__(self) -> Iterator[Events]:
         self.summary = Summary()
         file: IO[str] | None = None
-        chunks = ahead(self.table.chunks(self.schema.hopes(), self.chunk_rows))
+        made = ahead(self._made())
         try:
-            for chunk in chunks:
-                events, bad = make_events(chunk, self.schema, self.table)
+            for events, bad in made:
                 if bad and self.bad_rows == "fail":
                     raise _failure(bad, len(events) + len(bad))
                 if bad and self.bad_rows == "file":
@@ -79,9 +79,15 @@ class Reading:
                     self.summary.events += len(part)
                     yield part
         finally:
-            chunks.close()
+            made.close()
             if file is not None:
                 file.close()
+
+    def _made(self) -> Iterator[tuple[Events, list[BadRow]]]:
+        """While a chunk is worked on by whoever reads, the next is made into events and the one after it parsed."""
+        with closing(ahead(self.table.chunks(self.schema.hopes(), self.chunk_rows))) as chunks:
+            for chunk in chunks:
+                yield make_events(chunk, self.schema, self.table)
 
 
 def read_events(

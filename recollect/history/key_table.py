@@ -106,6 +106,8 @@ class TableView:
     gone: Int[Tensor, " gone"]
     superseded: Int[Tensor, " superseded"]
     until: Shaped[Tensor, " superseded"]
+    longest: float
+    """No item's key and recency together have a larger norm."""
 
     def __len__(self) -> int:
         """How many items there are, corrected ones with all their versions."""
@@ -211,6 +213,7 @@ class KeyTable:
         self.clock, self.device, self.dtype = clock, torch.device(device), dtype
         self.view: TableView | None = None
         self._room: Columns | None = None  # the items in order, with room for more behind them
+        self._longest = 0.0
 
     def follow(self, source: Source) -> TableView:
         """The view of a snapshot, newer than the last one; only what is new is read.
@@ -243,7 +246,9 @@ class KeyTable:
             torch.arange(start, source.num_rows),
             self.clock.model_time(time).float(),
         ).map(lambda column: column.to(self.device))
-        return read if self.dtype is None else replace(read, key=read.key.to(self.dtype))
+        read = read if self.dtype is None else replace(read, key=read.key.to(self.dtype))
+        self._longest = max(0.0 if start == 0 else self._longest, _longest(read))
+        return read
 
     def _extended(self, old: TableView, new: Columns) -> tuple[Columns, Columns]:
         """New items that are in order behind the others, in place; the rest among the tail."""
@@ -264,7 +269,7 @@ class KeyTable:
 
     def _with_exceptions(self, source: Source, items: Columns, tail: Columns) -> TableView:
         none = torch.empty(0, dtype=torch.long, device=self.device)
-        plain = TableView(source, self.clock, items, tail, none, none, items.known_at[:0])
+        plain = TableView(source, self.clock, items, tail, none, none, items.known_at[:0], self._longest)
         erased = torch.from_numpy(np.ascontiguousarray(source.erased)).to(self.device)
         rows, until = (torch.from_numpy(np.ascontiguousarray(part)).to(self.device) for part in source.superseded[:2])
         if len(erased) == 0 and len(rows) == 0:
@@ -272,7 +277,7 @@ class KeyTable:
         gone, superseded = plain.positions_of(erased), plain.positions_of(rows)
         there = superseded >= 0
         gone = gone[gone >= 0].sort().values
-        return TableView(source, self.clock, items, tail, gone, superseded[there], until[there])
+        return TableView(source, self.clock, items, tail, gone, superseded[there], until[there], self._longest)
 
     def _merged(self, view: TableView) -> TableView:
         """The same items in new tensors, all in order and without the erased ones."""
@@ -287,6 +292,16 @@ class KeyTable:
 def _write(room: Columns, start: int, items: Columns) -> None:
     for field in fields(Columns):
         getattr(room, field.name)[start : start + len(items)] = getattr(items, field.name)
+
+
+def _longest(items: Columns, at_once: int = 1 << 16) -> float:
+    parts = zip(items.key.split(at_once), items.recency.split(at_once), strict=True)
+    largest = (_finite_maximum(torch.linalg.vector_norm(key.float(), dim=1).hypot(time)) for key, time in parts)
+    return max(largest, default=0.0)
+
+
+def _finite_maximum(values: Float[Tensor, " items"]) -> float:
+    return float(values.nan_to_num(0.0, 0.0).max()) if len(values) else 0.0
 
 
 def as_tensor(values: Array) -> Tensor:

@@ -4,6 +4,7 @@ Knows nothing of visible intervals, of temperature or of what the products are f
 """
 
 import functools
+import math
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -37,6 +38,11 @@ class Keys(Protocol):
     @property
     def block(self) -> int: ...
 
+    @property
+    def longest(self) -> float:
+        """No key's norm is larger; infinite where that isn't known."""
+        ...
+
     def tile(self, start: int, stop: int) -> Tensor:
         """Keys of the positions [start, stop) in float32; zeros stand where the history ends before `stop`."""
         ...
@@ -48,7 +54,8 @@ class Keys(Protocol):
     def products_at(
         self, queries: Float[Tensor, "batch retrieved key_dim"], start: int, stop: int
     ) -> Float[Tensor, "batch retrieved items"]:
-        """`products` of the tile [start, stop), but for the last bits."""
+        """`products` of the tile [start, stop) by the quickest way: its last bits may depend on the batch and on where
+        a key stands."""
         ...
 
     def add_weighted_sum_(
@@ -67,7 +74,7 @@ class SharedKeys:
 
     `recency` is a float32 column beside the keys: as one more key dimension in half precision, decades would blur.
     `tail` holds the keys of items that came out of order, older first, at the positions from `tail_start` on; each is
-    younger than the first `tail_after` items of the table.
+    younger than the first `tail_after` items of the table. `longest` bounds the norms of all of them, with recency.
     """
 
     keys: Float[Tensor, "items key_dim"]
@@ -75,6 +82,7 @@ class SharedKeys:
     tail: "SharedKeys | None" = None
     tail_after: Int[Tensor, " tail"] | None = None
     tail_start: int = 0
+    longest: float = math.inf
 
     def __post_init__(self) -> None:
         # No block may hold items of both.
@@ -117,15 +125,16 @@ class SharedKeys:
     def products_at(
         self, queries: Float[Tensor, "batch retrieved key_dim"], start: int, stop: int
     ) -> Float[Tensor, "batch retrieved items"]:
-        if self.recency is None or (self.tail is not None and stop > self.tail_start):
+        if self.tail is not None and stop > self.tail_start:
             return self.products(queries, self.tile(start, stop))
-        # A tile with recency is a copy of its keys; for a few queries copying takes longer than multiplying.
-        batch, retrieved, _ = queries.shape
-        rows = pad_rows(queries.flatten(0, 1))
-        product = torch.mm(rows[:, :-1].contiguous(), zero_padded(self.keys[start:stop].float(), stop - start).T)
-        there = min(stop, self.keys.shape[0]) - start
-        product[:, :there].addr_(rows[:, -1], self.recency[start:stop])
-        return product[: batch * retrieved].view(batch, retrieved, -1)
+        # For a few queries padding them doubles the time, and a tile with recency, a copy of its keys, does so again.
+        rows = queries.flatten(0, 1)
+        columns = self.keys.shape[1]
+        product = torch.mm(rows[:, :columns], zero_padded(self.keys[start:stop].float(), stop - start).T)
+        if self.recency is not None:
+            there = min(stop, self.keys.shape[0]) - start
+            product[:, :there].addr_(rows[:, columns], self.recency[start:stop])
+        return product.view(*queries.shape[:2], -1)
 
     def add_weighted_sum_(
         self,
@@ -176,6 +185,10 @@ class OwnKeys:
     @property
     def block(self) -> int:
         return max(1, min(BLOCK, self.num_items))
+
+    @functools.cached_property
+    def longest(self) -> float:
+        return float(torch.linalg.vector_norm(self.rows, dim=-1).max()) if self.rows.numel() else 0.0
 
     def tile(self, start: int, stop: int) -> Float[Tensor, "batch items columns"]:
         rows = self.rows[:, start:stop]

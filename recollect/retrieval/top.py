@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from recollect.records import Visible
 from recollect.retrieval.keys import Keys
-from recollect.retrieval.scoring import block_maxima, block_positions, row_slices, score
+from recollect.retrieval.scoring import Scores, block_maxima, block_positions, rounding, row_slices, score
 
 MANY = 1 << 15
 """From so many items on that an input sees, it looks for the best blocks first. Which way an input goes follows from
 what it sees alone: their last bits differ, and answers must not depend on who else is asked."""
+
+AT_ONCE = 64
+"""Blocks of an input that are looked at together."""
 
 
 def top(
@@ -60,29 +63,44 @@ def _by_items(
 def _by_blocks(
     queries: Float[Tensor, "batch groups key_dim"], counts: Sequence[int], keys: Keys, visible: Visible
 ) -> Int[Tensor, "batch picks"]:
-    """The best n items lie in the n blocks with the largest maxima: only these are looked at item by item."""
+    """The best n items lie in the n blocks with the largest maxima: only these are looked at item by item, and then
+    those whose maximum, but for rounding, might have been larger than the last item found."""
     scores = score(queries, keys, visible, temperature=1.0, compiled=False)
-    maxima = block_maxima(scores)
-    # The newest block is always looked at: it is mostly cut, its maximum then computed apart from the others, and a
-    # last bit must not decide that of many equal items the newest are left out.
-    newest = (visible.stop - 1) // keys.block
-    maxima[torch.arange(len(newest), device=newest.device), :, newest] = torch.inf
-    blocks = torch.arange(scores.num_blocks, device=queries.device)
+    maxima, margins = block_maxima(scores), rounding(scores)
     picks = torch.empty(queries.shape[0], 0, dtype=torch.long, device=queries.device)
     for group, count in enumerate(counts):
         asked = scores.slots(slice(group, group + 1))
+        unseen = maxima[:, group].clone()
+        best = torch.full((len(queries), count), _LEAST, dtype=torch.long, device=queries.device)
         # Of the best, as many may be taken already as were picked before.
-        wanted = min(picks.shape[1] + count + 1, scores.num_blocks)
-        best = _ranks(maxima[:, group], blocks).topk(wanted, dim=1).values & 0xFFFFFFFF
-        found = []
-        for rows in row_slices(len(best), 4 * wanted * keys.block * (keys.width + 8)):
-            positions = block_positions(best[rows], keys.block).flatten(1)
-            logits = asked.block_logits(rows, 0, best[rows])[:, :, 0].flatten(1)
-            ranks = _ranks(logits, positions)
-            taken = (positions.unsqueeze(2) == picks[rows].unsqueeze(1)).any(2)
-            found.append(ranks.masked_fill(taken, _LEAST).topk(count, dim=1).values)
-        picks = torch.cat([picks, _positions(torch.cat(found))], dim=1)
+        wanted = picks.shape[1] + count
+        while wanted:
+            blocks = unseen.topk(min(wanted, AT_ONCE, scores.num_blocks), dim=1)
+            best = _better(asked, blocks.indices, blocks.values > -torch.inf, picks, best)
+            unseen.scatter_(1, blocks.indices, -torch.inf)
+            least = _logits(best[:, -1:]) - margins[:, group : group + 1]
+            wanted = int(((unseen >= least) & (unseen > -torch.inf)).sum(1).max())
+        picks = torch.cat([picks, _positions(best)], dim=1)
     return picks
+
+
+def _better(
+    asked: Scores,
+    blocks: Int[Tensor, "batch blocks"],
+    there: Bool[Tensor, "batch blocks"],
+    picks: Int[Tensor, "batch picks"],
+    best: Int[Tensor, "batch count"],
+) -> Int[Tensor, "batch count"]:
+    """The best ranks again, after the items of some more blocks, less those that were picked before."""
+    size, width = asked.keys.block, asked.keys.width
+    better = []
+    for rows in row_slices(len(blocks), 4 * blocks.shape[1] * size * (width + 8)):
+        positions = block_positions(blocks[rows], size)
+        logits = asked.block_logits(rows, 0, blocks[rows])[:, :, 0].masked_fill(~there[rows].unsqueeze(2), -torch.inf)
+        taken = (positions.unsqueeze(3) == picks[rows, None, None]).any(3)
+        ranks = _ranks(logits, positions).masked_fill(taken, _LEAST).flatten(1)
+        better.append(torch.cat([best[rows], ranks], dim=1).topk(best.shape[1], dim=1).values)
+    return torch.cat(better)
 
 
 def _without(visible: Visible, picks: list[Int[Tensor, "batch _"]]) -> Visible:
@@ -98,6 +116,11 @@ def _ranks(
     bits = (logits.float() + 0.0).view(torch.int32)
     ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
     return (ordered << 32) | positions.long()
+
+
+def _logits(ranks: Int[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
+    ordered = (ranks >> 32).int()
+    return torch.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).view(torch.float32)
 
 
 def _positions(ranks: Int[Tensor, "batch picks"]) -> Int[Tensor, "batch picks"]:
