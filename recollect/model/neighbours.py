@@ -88,14 +88,17 @@ def corrected(
     """
     batch, _, classes = plain_of_items.shape
     weights = weights * (labels < classes)
-    logits = _centred(plain_of_items)
-    target = F.one_hot(labels.clamp(0, classes - 1), classes).to(logits.dtype)
+    labels = labels.clamp(0, classes - 1)
+    # Neighbours last: there are more of them than classes, and sums over classes then go over whole rows of them.
+    logits = _centred(plain_of_items).transpose(1, 2).contiguous()
+    target = F.one_hot(labels, classes).transpose(1, 2).to(logits.dtype).contiguous()
     theta = torch.cat([logits.new_ones(batch, 1), logits.new_zeros(batch, classes)], dim=1)
     start = theta.clone()
 
     def loss(theta: Tensor) -> Tensor:
-        log_p = F.log_softmax(theta[:, :1, None] * logits + theta[:, None, 1:], dim=-1)
-        return -(weights.unsqueeze(-1) * target * log_p).sum((1, 2)) + 0.5 * (theta - start).square().sum(1)
+        log_p = F.log_softmax(theta[:, :1, None] * logits + theta[:, 1:, None], dim=1)
+        said = log_p.gather(1, labels.unsqueeze(1)).squeeze(1)
+        return 0.5 * (theta - start).square().sum(1) - (weights * said).sum(1)
 
     now = loss(theta)
     for _ in range(STEPS):
@@ -116,22 +119,22 @@ def corrected(
 def _newton_step(
     theta: Float[Tensor, "batch parameters"],
     start: Float[Tensor, "batch parameters"],
-    logits: Float[Tensor, "batch neighbours classes"],
-    target: Float[Tensor, "batch neighbours classes"],
+    logits: Float[Tensor, "batch classes neighbours"],
+    target: Float[Tensor, "batch classes neighbours"],
     weights: Float[Tensor, "batch neighbours"],
 ) -> Float[Tensor, "batch parameters"]:
-    p = F.softmax(theta[:, :1, None] * logits + theta[:, None, 1:], dim=-1)
-    wrong = weights.unsqueeze(-1) * (p - target)
-    gradient = torch.cat([(wrong * logits).sum((1, 2)).unsqueeze(1), wrong.sum(1)], dim=1) + theta - start
-    mean = (p * logits).sum(-1, keepdim=True)
-    weighted = weights.unsqueeze(-1) * p
-    slope = (weighted * (logits - mean).square()).sum((1, 2))
-    beside = (weighted * (logits - mean)).sum(1)
-    offsets = torch.diag_embed(weighted.sum(1)) - weighted.transpose(1, 2) @ p
+    p = F.softmax(theta[:, :1, None] * logits + theta[:, 1:, None], dim=1)
+    weighted = weights.unsqueeze(1) * p
+    wrong = weighted - weights.unsqueeze(1) * target
+    gradient = torch.cat([(wrong * logits).sum((1, 2)).unsqueeze(1), wrong.sum(2)], dim=1) + theta - start
+    apart = logits - (p * logits).sum(1, keepdim=True)
+    beside = weighted * apart
+    slope = (beside * apart).sum((1, 2))
+    offsets = torch.diag_embed(weighted.sum(2)) - weighted @ p.transpose(1, 2)
     hessian = torch.cat(
         [
-            torch.cat([slope[:, None, None], beside.unsqueeze(1)], dim=2),
-            torch.cat([beside.unsqueeze(2), offsets], dim=2),
+            torch.cat([slope[:, None, None], beside.sum(2).unsqueeze(1)], dim=2),
+            torch.cat([beside.sum(2).unsqueeze(2), offsets], dim=2),
         ],
         dim=1,
     )

@@ -105,15 +105,20 @@ class Scores:
         cut = self._cut(start, stop)
         if not bool(cut.any()):
             return
-        # Over the whole walk an interval has two ends: few rows need a mask, the others are seen in full or not.
-        outside = torch.ones_like(cut)
-        for first, last in self.visible.intervals:
-            outside &= (last <= start) | (first >= stop) | (last <= first)
-        logits[outside] = -torch.inf
-        rows = (cut & ~outside).nonzero().squeeze(1)
-        positions = torch.arange(start, stop, device=logits.device).expand(rows.shape[0], -1)
-        seen = self.visible.take(rows).sees(positions)
-        logits[rows] = logits[rows].masked_fill(~seen.unsqueeze(1), -torch.inf)
+        size = stop - start
+        rows = slice(None) if bool(cut.all()) else cut.nonzero().squeeze(1)  # often few: an interval has two ends
+        part, visible = logits[rows], self.visible.take(rows)
+        here = torch.arange(size, dtype=torch.int32, device=logits.device)
+        outside = torch.ones(part.shape[0], size, dtype=torch.bool, device=logits.device)
+        for ends in visible.intervals:
+            first, last = ((end - start).clamp(0, size).int().unsqueeze(1) for end in ends)
+            outside &= (here < first) | (here >= last)
+        part.masked_fill_(outside.unsqueeze(1), -torch.inf)
+        if visible.hidden is not None:
+            row, which = ((visible.hidden >= start) & (visible.hidden < stop)).nonzero(as_tuple=True)
+            part[row, :, visible.hidden[row, which] - start] = -torch.inf
+        if not isinstance(rows, slice):
+            logits[rows] = part
 
     def _cut(self, start: int, stop: int) -> Bool[Tensor, " batch"]:
         """Which inputs may not see all of the positions [start, stop)."""

@@ -53,11 +53,23 @@ def _by_items(
     for query, count in zip(queries.unbind(1), counts, strict=True):
         best = torch.full((query.shape[0], count), _LEAST, dtype=torch.long, device=query.device)
         scores = score(query.unsqueeze(1), keys, _without(visible, picks), temperature=1.0, compiled=False)
-        for start, stop, logits in scores.walk_masked():
-            ranks = _ranks(logits[:, 0], torch.arange(start, stop, device=logits.device))
-            best = torch.cat([best, ranks], dim=1).topk(count, dim=1).values
+        for start, _, logits in scores.walk_masked():
+            best = torch.cat([best, _best_ranks(logits[:, 0], start, count)], dim=1).topk(count, dim=1).values
         picks.append(_positions(best))
     return torch.cat(picks, dim=1)
+
+
+def _best_ranks(logits: Float[Tensor, "batch items"], start: int, count: int) -> Int[Tensor, "batch best"]:
+    """The ranks of the largest logits of a tile that begins at a position."""
+    found = logits.topk(min(count, logits.shape[1]), dim=1)
+    ranks = _ranks(found.values, found.indices + start)
+    # Which of several equal ones were found is left to chance: there all are ranked.
+    least = found.values[:, -1:].clamp(min=torch.finfo(logits.dtype).min)
+    tied = (logits >= least).sum(1) > ranks.shape[1]
+    if bool(tied.any()):
+        positions = torch.arange(start, start + logits.shape[1], device=logits.device)
+        ranks[tied] = _ranks(logits[tied], positions).topk(ranks.shape[1], dim=1).values
+    return ranks
 
 
 def _by_blocks(
