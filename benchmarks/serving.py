@@ -262,8 +262,8 @@ def run(folder: Path, items: int, seconds: float, pace: float, untrained: int) -
         errors = [*warm.errors, *one.errors, *many.errors, *fast.errors]
         for error in errors[:5]:
             print(f"error: {error}", flush=True)
-        again = product_ms(folder, model)
         server.end(signal.SIGKILL)
+        again = product_ms(folder, model)
         second = Server(folder)
         stack.callback(lambda: second.process.kill())
         second.end()

@@ -41,6 +41,10 @@ def serve(
     from recollect.cli_reproduce import use_threads
     from recollect.errors import SettingError
 
+    # Both are read when the libraries are imported. Tables here have a few rows: handing them to a pool takes longer
+    # than they do. And to find huge pages for the keys may take the kernel seconds, which a start can't wait for.
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
     try:
         from recollect.serving.run import serve as run
     except ModuleNotFoundError as error:

@@ -134,6 +134,8 @@ class Live:
         if len(pending) and few:
             said = self._answer_and_score(features, keys, as_of, pending[:few])
         else:
+            if len(pending):
+                self._make_plain(*self._reach(as_of))  # they may be neighbours already
             said = self.heads.answers(self.lookup.inputs(features, keys, as_of, excluded))
         return Answers(*self.mix(said, as_of), said)
 

@@ -127,22 +127,24 @@ class FeatureMap:
         return [torch.tensor(column.mean, dtype=torch.float32) for column in self.embedded]
 
     def _numbers(self, table: pl.DataFrame) -> Tensor:
-        width = len(self.numeric) + sum(column.flagged for column in self.numeric)
-        numbers = np.empty((table.height, width), np.float32)
-        place = 0
-        for column in self.numeric:
-            found = _floats(table, column.name)
-            missing = np.isnan(found)
-            values = np.clip(found, column.low, column.high)
-            values -= column.mean
-            values /= column.deviation
-            values[missing] = 0.0
-            numbers[:, place] = values
-            place += 1
-            if column.flagged:
-                numbers[:, place] = missing
-                place += 1
+        found = pl.DataFrame([_floats(table, column.name) for column in self.numeric]).to_numpy()
+        low, high, mean, deviation, flagged = self._scaling
+        missing = np.isnan(found)
+        values = np.clip(found, low, high)
+        values -= mean
+        values /= deviation
+        values[missing] = 0.0
+        # A column that may be missing is followed by whether it is.
+        places = np.arange(len(flagged)) + np.cumsum(flagged) - flagged
+        numbers = np.empty((table.height, len(flagged) + flagged.sum()), np.float32)
+        numbers[:, places] = values
+        numbers[:, places[flagged] + 1] = missing[:, flagged]
         return torch.from_numpy(numbers)
+
+    @cached_property
+    def _scaling(self) -> tuple[NDArray[Any], ...]:
+        fields = ("low", "high", "mean", "deviation", "flagged")
+        return tuple(np.array([getattr(column, field) for column in self.numeric]) for field in fields)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -204,7 +206,7 @@ def fit_features(
 
 
 def _fit_number(table: pl.DataFrame, name: str, left_out: dict[str, str], unbounded: bool) -> NumericColumn | None:
-    values = _floats(table, name)
+    values = _floats(table, name).to_numpy()
     there = np.clip(values[~np.isnan(values)], -LARGEST, LARGEST)
     missing = len(there) < len(values)
     low, high = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
@@ -242,12 +244,11 @@ def _fit_embedding(values: NDArray[np.float32], name: str, left_out: dict[str, s
     return EmbeddedColumn(name, tuple(mean.tolist()), deviation)
 
 
-def _floats(table: pl.DataFrame, name: str) -> NDArray[np.float64]:
-    """A column as floats, with NaN where a value is missing; not to be written to."""
+def _floats(table: pl.DataFrame, name: str) -> pl.Series:
+    """A column as floats; a missing one is NaN as soon as it comes to numpy."""
     column = _column(table, name)
-    # A missing float comes as NaN by itself: a cast or a filling would cost one row of a request more than all else.
-    values: NDArray[np.float64] = (column if column.dtype == pl.Float64 else column.cast(pl.Float64)).to_numpy()
-    return values
+    # A cast of what is a float already would cost one row of a request more than all else.
+    return column if column.dtype == pl.Float64 else column.cast(pl.Float64)
 
 
 def _texts(table: pl.DataFrame, name: str) -> pl.Series:

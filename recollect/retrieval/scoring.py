@@ -20,8 +20,9 @@ from recollect.retrieval.keys import SharedKeys as SharedKeys
 TILE_BYTES = 8 << 20
 """Size of the scores that one product makes: small enough to stay in a cache, large enough to keep BLAS busy."""
 
-CACHED_KEYS = 1 << 22
-"""Bytes of keys that stay in a cache between being read and being multiplied."""
+KEYS_AT_ONCE = 1 << 24
+"""Bytes of keys that are multiplied by a few queries at once: in smaller pieces, calling would cost more than reading
+them again where they are no float32."""
 
 TILES_AT_ONCE = 16
 """Tiles whose summaries are stored together."""
@@ -262,7 +263,7 @@ def block_maxima(scores: Scores) -> Float[Tensor, "batch retrieved blocks"]:
     batch, retrieved, _ = scores.queries.shape
     size, scaled = scores.keys.block, scores.scaled
     maximum = scores.queries.new_full((batch, retrieved, scores.num_blocks), -torch.inf)
-    for start, stop in scores.tiles(most=CACHED_KEYS // (4 * scores.keys.width)):
+    for start, stop in scores.tiles(most=KEYS_AT_ONCE // (4 * scores.keys.width)):
         logits = hide_gone_(scores.keys.products_at(scaled, start, stop), scores.visible, start, stop)
         maximum[:, :, start // size : stop // size] = logits.unflatten(2, (-1, size)).amax(-1)
     _mend_cut_blocks(scores, maximum, None)

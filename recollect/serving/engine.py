@@ -8,8 +8,9 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import polars as pl
 import torch
 
 from recollect.deployed import Deployed, Prediction
+from recollect.predictor import TILE_ROWS
 from recollect.serving.problems import Problem, too_late, too_many
 from recollect.serving.record import HeadsRecord
 from recollect.serving.settings import Limits
@@ -27,11 +29,16 @@ logger = logging.getLogger(__name__)
 ROWS_AT_ONCE = 128
 """Answered in one batch: more would keep the first of them waiting for the last."""
 
-BEFORE_AN_ANSWER = 32
-"""New items that an answer as of now waits for to be scored. When more come at a time, the newest are precedents at
-once, but count for the weights of the heads only when their turn has come."""
+TOGETHER = TILE_ROWS - 1  # with one input, a tile
+"""New items that are scored together with an input before it is answered. When more are waiting, the newest are
+precedents at once, but count for the weights of the heads only when their turn has come."""
 
-AT_A_TIME = 32
+QUIET_SECONDS = 0.1
+NOBODY_SECONDS = 1.0
+REST = 3.0
+"""When items come faster than they can be scored, scoring is followed by so many times as long without, so that
+predictions don't wait for that. Only when nobody has asked for a second it goes on and on."""
+
 IDLE_SECONDS = 0.25
 SAVED_AFTER = 1.0
 """Seconds between saves of the heads' record: what a crash costs the next start."""
@@ -77,7 +84,7 @@ class Engine:
         self._lock = threading.Lock()
         self._closing = False
         self._record = HeadsRecord(deployed, state)
-        self._saved_at = time.monotonic()
+        self._saved_at = self._answered_at = self._rested_at = time.monotonic()
         self.ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recollect-model", daemon=True)
 
@@ -135,8 +142,9 @@ class Engine:
             try:
                 self._follow()
                 asked = self._answer(asked) if asked else []
-                if not asked and self._jobs.empty():
-                    self._catch_up(self._deployed.now(), AT_A_TIME)
+                if not asked and self._jobs.empty() and self._may_score():
+                    with self._resting_after():
+                        self._catch_up(self._deployed.now(), TOGETHER)
                 self._save_now_and_then()
             except Exception as error:
                 logger.exception("a batch failed")
@@ -148,10 +156,11 @@ class Engine:
     def _gather(self, asked: list[Asked]) -> list[Asked]:
         """Whatever waits, up to one batch; nothing if nothing comes for a while."""
         rows = sum(each.columns.height for each in asked)
-        wait = not asked and not self._closing and not self.unscored
+        wait = not asked and not self._closing and not self._may_score()
+        patience = QUIET_SECONDS if self.unscored else IDLE_SECONDS
         while rows < ROWS_AT_ONCE:
             try:
-                job = self._jobs.get(wait, IDLE_SECONDS) if wait else self._jobs.get_nowait()
+                job = self._jobs.get(wait, patience) if wait else self._jobs.get_nowait()
             except queue.Empty:
                 break
             wait = False
@@ -178,6 +187,7 @@ class Engine:
         deployed, version = self._deployed, self._deployed.snapshot.version
         deployed.refresh()
         if deployed.snapshot.version != version:
+            self._catch_up(deployed.now(), 0)  # only counts what is to be scored
             self._watching.on_version(deployed.snapshot.version)
 
     def _answer(self, asked: list[Asked]) -> list[Asked]:
@@ -188,7 +198,7 @@ class Engine:
         later = []
         for each in asked:
             as_of = now if each.as_of is None else each.as_of
-            if each.as_of is not None and self._catch_up(as_of, BEFORE_AN_ANSWER):
+            if each.as_of is not None and self._catch_up(as_of, TOGETHER):
                 later.append(each)
             else:
                 together.setdefault(as_of, []).append(each)
@@ -209,7 +219,11 @@ class Engine:
         columns = pl.concat([each.columns for each in asked])
         as_of = self._moments(moment, columns.height)
         features, keys = deployed.features(columns)
-        answers = deployed.live.answer(features, keys, as_of, most=BEFORE_AN_ANSWER)
+        if self.unscored <= TOGETHER or time.monotonic() > self._rested_at:
+            with self._resting_after():
+                answers = deployed.live.answer(features, keys, as_of, most=TOGETHER)
+        else:
+            answers = deployed.live.answer(features, keys, as_of, most=0)
         most, rows = max(each.most for each in asked), any(each.rows for each in asked)
         predictions = deployed.described(answers, keys, as_of, most=most, rows=rows)
         share = answers.attention.double()
@@ -222,6 +236,7 @@ class Engine:
             first = end
 
     def _done(self, asked: Asked, outcome: Answered | BaseException) -> None:
+        self._answered_at = time.monotonic()
         with self._lock:
             self._waiting_rows -= asked.columns.height
         if isinstance(outcome, BaseException):
@@ -233,6 +248,19 @@ class Engine:
     def unscored(self) -> int:
         """Items that are to count for the weights of the heads, and don't yet."""
         return self._deployed.live.unscored
+
+    def _may_score(self) -> bool:
+        """Whether there are new items to score, and whoever asks next will hardly have to wait for that."""
+        now = time.monotonic()
+        since = now - self._answered_at
+        return self.unscored > 0 and since > QUIET_SECONDS and (since > NOBODY_SECONDS or now > self._rested_at)
+
+    @contextmanager
+    def _resting_after(self) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        ended = time.monotonic()
+        self._rested_at = ended + REST * (ended - began)
 
     def _moments(self, moment: int | float, rows: int = 1) -> torch.Tensor:
         return torch.full((rows,), moment, dtype=self._deployed.live.lookup.view.items.known_at.dtype)
@@ -254,10 +282,12 @@ def prepare(deployed: Deployed, record: HeadsRecord) -> None:
     """Everything that the first answer would have to wait for."""
     found = record.load()
     dtype = deployed.live.lookup.view.items.known_at.dtype
+    now = torch.tensor([deployed.now()], dtype=dtype)
     # What came after a record was saved need not keep everyone waiting: it is scored as if it came now.
-    deployed.live.catch_up(torch.tensor([deployed.now()], dtype=dtype), most=BEFORE_AN_ANSWER if found else None)
+    deployed.live.catch_up(now, most=0 if found else None)
     # An empty row goes the whole way, so that the embedder is loaded and memory has been asked for.
-    deployed.predict(_empty_row(deployed), torch.tensor([deployed.now()], dtype=dtype).numpy())
+    features, keys = deployed.features(_empty_row(deployed))
+    deployed.described(deployed.live.answer(features, keys, now, most=0), keys, now, most=1, rows=True)
     if found:
         record.saved_rows = deployed.snapshot.num_rows
     else:

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import resource
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,10 @@ from recollect.serving.service import Service
 from recollect.serving.settings import Settings
 
 logger = logging.getLogger(__name__)
+
+SWITCH_SECONDS = 0.0005
+"""How long one thread may keep the interpreter from another. An answer leaves it for each product with some of the keys
+and has to get it back from threads that take requests apart; at Python's 5 ms that adds up to seconds."""
 
 
 class PatientProtocol(H11Protocol):
@@ -97,6 +102,7 @@ def serve(settings: Settings) -> None:
     service = Service(settings)  # what is wrong with the settings is said by the command line, not in the log
     log_as_json()
     _allow_connections()
+    sys.setswitchinterval(SWITCH_SECONDS)
     make_server(service).run()
 
 
