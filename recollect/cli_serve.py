@@ -1,5 +1,6 @@
 """`recollect serve`: a model and its history over HTTP."""
 
+import gc
 import os
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +42,7 @@ def serve(
     from recollect.cli_reproduce import use_threads
     from recollect.errors import SettingError
 
+    gc.disable()  # until all is loaded: what comes now stays, and looking through it again and again takes time
     # Both are read when the libraries are imported. Tables here have a few rows: handing them to a pool takes longer
     # than they do. And to find huge pages for the keys may take the kernel seconds, which a start can't wait for.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")

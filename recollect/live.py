@@ -178,8 +178,9 @@ class Live:
         """
         positions = self._pending(as_of)
         now, left = (positions, positions[:0]) if most is None else (positions[:most], positions[most:])
+        if len(positions):
+            self._make_plain(*self._reach(as_of))  # those that are left may be neighbours already
         if len(now):
-            self._make_plain(*self._reach(as_of))
             for part in _chunks(now, on_progress):
                 self._score(part)
         self._note_left(left)

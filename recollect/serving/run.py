@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import resource
 import signal
@@ -100,6 +101,8 @@ class Server(uvicorn.Server):
 def serve(settings: Settings) -> None:
     """Until a signal ends it."""
     service = Service(settings)  # what is wrong with the settings is said by the command line, not in the log
+    gc.freeze()
+    gc.enable()
     log_as_json()
     _allow_connections()
     sys.setswitchinterval(SWITCH_SECONDS)
