@@ -37,7 +37,9 @@ from recollect.history.disk.segments import Segment, write_keys, write_segment
 from recollect.history.disk.state import Buffer, Changes, Part, State
 from recollect.history.disk.storage import Storage, lost_file
 
-# Whoever opens a history asks for every record of its log, and on an object store each is a request.
+# Whoever opens a history plays every record of its log, however few rows it has: a third of a millisecond on a local
+# disk, and on an object store each is a request.
+_LOCAL_COMMITS = 2048
 _REMOTE_COMMITS = 256
 
 _NOTHING = np.empty(0, np.int64)
@@ -115,7 +117,8 @@ class Journal:
     def _is_full(self) -> bool:
         buffered = sum(part.rows for part in self.state.buffered())
         commits = self.state.version - self.state.manifest.commit
-        return self.limits.is_full(buffered, self._log.size) or (not self.storage.local and commits >= _REMOTE_COMMITS)
+        most = _LOCAL_COMMITS if self.storage.local else _REMOTE_COMMITS
+        return self.limits.is_full(buffered, self._log.size) or commits >= most
 
     def _seal_after_commit(self) -> None:
         """The commit is durable, so whatever goes wrong here is not its failure."""
