@@ -20,7 +20,7 @@ from recollect.retrieval.keys import SharedKeys as SharedKeys
 TILE_BYTES = 8 << 20
 """Size of the scores that one product makes: small enough to stay in a cache, large enough to keep BLAS busy."""
 
-KEYS_AT_ONCE = 1 << 24
+KEYS_AT_ONCE = 1 << 23
 """Bytes of keys that are multiplied by a few queries at once: in smaller pieces, calling would cost more than reading
 them again where they are no float32."""
 
