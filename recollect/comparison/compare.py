@@ -62,7 +62,6 @@ def compare(
     force: bool = False,
 ) -> dict[str, Any]:
     """Train and ask everyone, and write report.json, report.html, predictions.parquet, the model and the settings."""
-    settings = {"data": name, "rows": len(events), "schema": schema.to_json(), **asdict(options)}
     claim(out, force=force, resumable=PARTS)
     prepared = prepare(
         _delayed(events, options.label_delay),
@@ -72,7 +71,10 @@ def compare(
         embedder=options.embedder,
         cache=cache,
     )
-    stream, runs, kept = prepared.stream, Runs(), Kept(out / PARTS, settings)
+    stream, runs = prepared.stream, Runs()
+    # Whom else it is compared with, and by how many seeds, changes no run: what is there is taken.
+    settings = {name: value for name, value in asdict(options).items() if name not in ("peers", "seeds")}
+    kept = Kept(out / PARTS, {"data": stream.digest(), "schema": schema.to_json(), **settings})
     period = (stream.time[-1].item() - stream.cutoff) / options.bins
     year = min(YEAR, 4 * period) if np.issubdtype(stream.time.dtype, np.integer) else 4 * period
     with Display() as display:

@@ -128,3 +128,9 @@ def test_a_stopped_comparison_goes_on_where_it_was(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(module, "_ours", stop)  # what is there is not computed again
     assert invoke(*arguments).exit_code == 0
     assert (tmp_path / "out" / "DONE").exists()
+    # One peer more is one run more; other data under the same name are another matter.
+    more = [*arguments, "--peer", "previous_label", "--force"]
+    assert invoke(*more).exit_code == 0
+    assert "previous_label" in json.loads((tmp_path / "out" / "report.json").read_text())["models"]
+    write_table(tmp_path / "events.csv", rows=301)
+    assert invoke(*more).exit_code != 0
