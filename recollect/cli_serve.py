@@ -29,7 +29,7 @@ def serve(
     request_seconds: Annotated[float, typer.Option(min=0.001, help="Longest time to an answer.")] = 30.0,
     idle_seconds: Annotated[float, typer.Option(min=1, help="Longest time a connection may say nothing.")] = 60.0,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads of the model.", show_default="all cores but one")
+        int | None, typer.Option(min=1, help="CPU threads of the model.", show_default="all cores")
     ] = None,
 ) -> None:
     """Answer over HTTP, and append what is posted; the page is at /, the contract at /openapi.json.
@@ -51,9 +51,14 @@ def serve(
         from recollect.serving.run import serve as run
     except ModuleNotFoundError as error:
         raise SettingError(f"the package {error.name} is missing: pip install 'recollect[serve]'") from error
+    from recollect.retrieval.workers import use_workers
     from recollect.serving.settings import Limits, Settings, Tokens, state_of
 
-    use_threads(threads or max(1, (os.cpu_count() or 1) - 1))  # one core is for everything but the model
+    threads = threads or os.cpu_count() or 1
+    # Small products leave one core to everything but the model; where that leaves them a single thread, keys are still
+    # gone through by two.
+    use_threads(max(1, threads - 1))
+    use_workers(2 if threads == 2 else 1)
     limits = Limits(
         body_bytes=max_body,
         batch=max_batch,

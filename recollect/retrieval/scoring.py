@@ -16,6 +16,7 @@ from recollect.records import Visible
 from recollect.retrieval.kernels import LN_2, can_compile, reduce_blocks, reduction
 from recollect.retrieval.keys import ROWS, Keys, OwnKeys, pad_rows
 from recollect.retrieval.keys import SharedKeys as SharedKeys
+from recollect.retrieval.workers import side_by_side
 
 TILE_BYTES = 8 << 20
 """Size of the scores that one product makes: small enough to stay in a cache, large enough to keep BLAS busy."""
@@ -263,9 +264,13 @@ def block_maxima(scores: Scores) -> Float[Tensor, "batch retrieved blocks"]:
     batch, retrieved, _ = scores.queries.shape
     size, scaled = scores.keys.block, scores.scaled
     maximum = scores.queries.new_full((batch, retrieved, scores.num_blocks), -torch.inf)
-    for start, stop in scores.tiles(most=KEYS_AT_ONCE // (4 * scores.keys.width)):
+
+    def look(tile: tuple[int, int]) -> None:
+        start, stop = tile
         logits = hide_gone_(scores.keys.products_at(scaled, start, stop), scores.visible, start, stop)
         maximum[:, :, start // size : stop // size] = logits.unflatten(2, (-1, size)).amax(-1)
+
+    side_by_side(look, scores.tiles(most=KEYS_AT_ONCE // (4 * scores.keys.width)))
     _mend_cut_blocks(scores, maximum, None)
     return maximum
 

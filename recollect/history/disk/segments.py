@@ -33,8 +33,9 @@ from recollect.history.disk.log import Rows
 from recollect.history.disk.schema import Schema
 from recollect.history.disk.storage import Bytes, LocalFile, RemoteFile, Storage, StoredFile
 
-# Small enough that showing one precedent reads little, large enough that the list of groups stays short.
-PAYLOAD_GROUP_ROWS = 2048
+# Small enough that showing one precedent takes a millisecond, large enough that the list of groups stays short.
+PAYLOAD_GROUP_ROWS = 256
+_PAYLOAD_ROWS_AT_ONCE = 128 * PAYLOAD_GROUP_ROWS
 _CHUNK_BYTES = 1 << 23
 
 
@@ -115,13 +116,15 @@ class Segment:
         with self._lock:
             if self._payload is None:
                 self._payload = self._open_payload()
-            groups, group_of = np.unique(rows // PAYLOAD_GROUP_ROWS, return_inverse=True)
+            size = self._payload.metadata.row_group(0).num_rows  # of all but the last
+            groups, group_of = np.unique(rows // size, return_inverse=True)
             try:
-                table = self._payload.read_row_groups(groups.tolist())
+                # A few rows of few columns: handing them to a pool takes longer than reading them.
+                table = self._payload.read_row_groups(groups.tolist(), use_threads=False)
             except (OSError, pa.ArrowInvalid) as error:
                 raise self.damaged(PAYLOAD, str(error)) from error
         table = table.cast(self.schema.payload)
-        return table.take(group_of * PAYLOAD_GROUP_ROWS + rows % PAYLOAD_GROUP_ROWS)
+        return table.take(group_of * size + rows % size)
 
     def _open_payload(self) -> pq.ParquetFile:
         file = self._files[PAYLOAD]
@@ -135,7 +138,7 @@ class Segment:
 
     def payload_batches(self) -> Iterator[pa.RecordBatch]:
         self._check(PAYLOAD)
-        yield from self._open_payload().iter_batches(PAYLOAD_GROUP_ROWS)
+        yield from self._open_payload().iter_batches(_PAYLOAD_ROWS_AT_ONCE)
 
 
 # Writing
@@ -281,7 +284,7 @@ def _regrouped(schema: Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
-        if rows >= 16 * PAYLOAD_GROUP_ROWS:
+        if rows >= _PAYLOAD_ROWS_AT_ONCE:
             table = pa.Table.from_batches(waiting).cast(schema.payload)
             whole = rows - rows % PAYLOAD_GROUP_ROWS
             yield table.slice(0, whole)
