@@ -14,7 +14,7 @@ from rich.console import Console
 from recollect import __version__
 from recollect.comparison.page import write_page
 from recollect.comparison.runs import PARTS, Arrays, Kept, Runs, answer_all, asked_and_before, fit_default, run_peers
-from recollect.comparison.story import calibration, label_rates, moment, over_time, precedent_story
+from recollect.comparison.story import calibration, label_rates, over_time, precedent_story
 from recollect.comparison.verdict import judge
 from recollect.config import Scale
 from recollect.data.events import Events
@@ -22,7 +22,7 @@ from recollect.data.schema import TableSchema
 from recollect.errors import SettingError
 from recollect.evaluation.answer_table import answer_table, write_table
 from recollect.evaluation.metrics import accuracy, interval, previous_labels, scores_by_bin
-from recollect.evaluation.output import claim, finish
+from recollect.evaluation.output import claim, finish, moment
 from recollect.evaluation.peers import DEFAULT
 from recollect.evaluation.results import results_table, summarise
 from recollect.evaluation.stream import Stream

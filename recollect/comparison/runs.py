@@ -20,7 +20,7 @@ from torch import Tensor
 import recollect
 from recollect.config import Scale, recipe_named, with_model
 from recollect.evaluation.metrics import LogProbs, accuracy
-from recollect.evaluation.peers import peers
+from recollect.evaluation.peers import SLOW, Peer, peers
 from recollect.evaluation.replay import Replayed, replay
 from recollect.evaluation.stream import Stream
 from recollect.live import Live
@@ -123,29 +123,37 @@ def run_peers(
     display: Display,
     kept: Kept | None = None,
 ) -> None:
-    """Every peer once; for the frozen ones also how they did on the newest part of the past."""
+    """Every peer once, and once more on the newest part of the past, with what came before that as its past.
+
+    There it learns, or is refitted, as it does after the cutoff. The slow ones are spared that: it would take as long.
+    """
+    if not names:
+        return  # the past is copied for nobody: it may be large
     before = held_out_stream(stream)
     kept = kept or Kept(None, {})
     for name in names:
+        with display.rows(name, 1) as advance:
+            (peer,) = peers(period=period, year=year, names=[name], on_progress=advance)
+            found = kept.get(name, functools.partial(_asked_peer, peer, stream))
+            if name in SLOW or not (len(before.past) and len(before.asked)):
+                accuracy_before = float("nan")
+            else:
+                earlier = kept.get(f"{name}-before", functools.partial(_asked_peer, peer, before))
+                accuracy_before = accuracy(earlier["log_probs"], before.labels[before.asked])
+        runs.add(name, found["log_probs"], float(found["seconds"]), accuracy_before)
 
-        def compute(name: str = name) -> Arrays:
-            started = time.perf_counter()
-            with display.rows(name, 1) as advance:
-                (peer,) = peers(
-                    period=period, year=year, names=[name], on_progress=lambda done, total: advance(done, total)
-                )
-                answers = peer.predict(stream)
-                seconds = time.perf_counter() - started
-                frozen = name.endswith("_frozen") and len(before.asked)
-                accuracy_before = accuracy(peer.predict(before), before.labels[before.asked]) if frozen else np.nan
-            return {"log_probs": answers, "seconds": np.array(seconds), "before": np.array(accuracy_before)}
 
-        found = kept.get(name, compute)
-        runs.add(name, found["log_probs"], float(found["seconds"]), float(found["before"]))
+def _asked_peer(peer: Peer, stream: Stream) -> Arrays:
+    started = time.perf_counter()
+    answers = peer.predict(stream)
+    return {"log_probs": answers, "seconds": np.array(time.perf_counter() - started)}
+
+
+def newest_of_past(stream: Stream) -> NDArray[np.int64]:
+    """The rows by which it is told how a model does before anything changed."""
+    return stream.past[int((1 - HELD_OUT) * len(stream.past)) :]
 
 
 def held_out_stream(stream: Stream) -> Stream:
-    """The past alone, with its newest part to be asked: how a model does before anything changed."""
-    past = stream.past
-    first = past[int((1 - HELD_OUT) * len(past))]
-    return replace(stream.take(past), cutoff=stream.time[first].item())
+    """The past alone, with its newest part to be asked."""
+    return replace(stream.take(stream.past), cutoff=stream.time[newest_of_past(stream)[0]].item())

@@ -20,6 +20,7 @@ from recollect.evaluation.metrics import (
     per_bin,
     rows_by_bin,
 )
+from recollect.evaluation.output import moment
 from recollect.evaluation.stream import Stream
 
 SHOWN_MEASURES = ("accuracy", "balanced_accuracy", "nll", "brier", "ece", "kappa", "coverage")
@@ -182,13 +183,6 @@ def _cut(value: Any) -> Any:
 def unit_of(stream: Stream) -> tuple[float, str]:
     """What ages are told in: days of moments, or plain numbers as they are."""
     return (86_400e9, "days") if np.issubdtype(stream.time.dtype, np.integer) else (1.0, "")
-
-
-def moment(value: Any) -> str | float:
-    """A time as JSON has it: ISO 8601 for moments, the number itself for plain ones."""
-    if isinstance(value, (int, np.integer)):
-        return str(np.datetime64(int(value), "ns").astype("datetime64[s]"))
-    return float(value)
 
 
 def _plain(values: NDArray[Any]) -> list[float | None]:

@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from recollect.errors import OutputExistsError
@@ -39,6 +40,13 @@ def finish(out: Path, report: dict[str, Any]) -> Path:
     beside.rename(path)
     (out / DONE).touch()
     return path
+
+
+def moment(value: Any) -> str | float:
+    """A time as JSON has it: ISO 8601 for moments, the number itself for plain ones."""
+    if isinstance(value, (int, np.integer)):
+        return str(np.datetime64(int(value), "ns").astype("datetime64[s]"))
+    return float(value)
 
 
 def _written(value: Any) -> str:

@@ -27,6 +27,7 @@ from recollect.evaluation.metrics import (
     per_bin,
     rows_by_bin,
 )
+from recollect.evaluation.output import moment
 from recollect.evaluation.stream import Stream
 
 Runs = Mapping[str, Sequence[LogProbs]]
@@ -80,11 +81,11 @@ STYLES: dict[str, tuple[str, str]] = {
 
 
 def summary(values: Sequence[float]) -> dict[str, Any]:
-    """A mean over seeds as reports write it; the deviation of a single seed is 0."""
+    """A mean over seeds as reports write it; a single seed has no deviation, which is not one of 0."""
     values = [float(value) for value in values]
     return {
         "mean": statistics.fmean(values),
-        "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "std": statistics.stdev(values) if len(values) > 1 else None,
         "seeds": values,
     }
 
@@ -107,6 +108,31 @@ def summarise(
         found["worst_bin"] = [float(values.min()) for values in by_bin]
         found["in_distribution"] = list((in_distribution or {}).get(name, ()))
         models[name] = {column: _summary_or_none(found[column]) for column in COLUMNS}
+    return models
+
+
+def means_by_bin(runs: Runs, stream: Stream) -> dict[str, list[dict[str, Any]]]:
+    """`bins` of a report: for each model, in each bin after the cutoff, the means over seeds; None where undefined.
+
+    A bin goes by its number, the time of its first row that was asked, and how many were.
+    """
+    labels, bins = _asked(stream)
+    groups = rows_by_bin(bins)
+    firsts = [stream.asked[rows[0]] for rows in groups]
+    models: dict[str, list[dict[str, Any]]] = {}
+    for name, seeds in runs.items():
+        means = {
+            measure: np.mean([per_bin(MEASURES[measure], run, labels, bins) for run in seeds], axis=0)
+            for measure in MEANS
+        }
+        models[name] = [
+            {"bin": int(stream.bins[first]), "start": moment(stream.time[first]), "rows": len(rows)}
+            | {
+                measure: None if math.isnan(values[place]) else float(values[place])
+                for measure, values in means.items()
+            }
+            for place, (first, rows) in enumerate(zip(firsts, groups, strict=True))
+        ]
     return models
 
 

@@ -14,13 +14,24 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from recollect.comparison.runs import PARTS, Arrays, Kept, Runs, answer_all, asked_and_before, fit_default, run_peers
+from recollect.comparison.runs import (
+    PARTS,
+    Arrays,
+    Kept,
+    Runs,
+    answer_all,
+    asked_and_before,
+    fit_default,
+    newest_of_past,
+    run_peers,
+)
 from recollect.config import Scale
+from recollect.evaluation.metrics import accuracy
 from recollect.evaluation.output import claim, finish, save_figure
 from recollect.evaluation.peers import DEFAULT
-from recollect.evaluation.results import draw_over_time, results_table, summarise
+from recollect.evaluation.results import draw_over_time, means_by_bin, results_table, summarise
 from recollect.evaluation.stream import Stream
-from recollect.reproduction.reviews_paper import Variant, run_paper_recipe
+from recollect.reproduction.reviews_paper import Variant, papers_splits, run_paper_recipe
 from recollect.training.progress import Display
 
 DAY = 24 * 3600 * 10**9
@@ -65,7 +76,7 @@ def run(
         for paper in papers:
             compute = partial(_papers, stream, keys, paper, scale, seeds[0], display)
             found = kept.get(f"{paper}-{seeds[0]}", compute)
-            runs.add(paper, found["log_probs"], float(found["seconds"]))
+            runs.add(paper, found["log_probs"], float(found["seconds"]), float(found["before"]))
         run_peers(stream, peer_names, period, year, runs, display, kept)
     models = summarise(runs.log_probs, stream, runs.in_distribution)
     report = {
@@ -74,6 +85,7 @@ def run(
         "seeds": list(seeds),
         "rows": {"past": len(stream.past), "asked": len(stream.asked)},
         "models": models,
+        "bins": means_by_bin(runs.log_probs, stream),
         "seconds": runs.seconds,
     }
     save_figure(draw_over_time(runs.log_probs, stream), out, name)
@@ -112,5 +124,10 @@ def _ours(stream: Stream, seed: int, scale: Scale, display: Display, name: str, 
 def _papers(stream: Stream, keys: Tensor, name: str, scale: Scale, seed: int, display: Display) -> Arrays:
     display.say(f"{name}, seed {seed}")
     started = time.perf_counter()
-    answers = run_paper_recipe(stream, keys, PAPERS[name], scale, seed, display=display)
-    return {"log_probs": answers, "seconds": np.array(time.perf_counter() - started)}
+    # The newest rows of the past, like everyone's, but of these only such as no weight was trained or chosen by.
+    held_out = np.setdiff1d(newest_of_past(stream), papers_splits(stream, scale, seed).examples)
+    asked = np.concatenate([held_out, stream.asked])
+    answers = run_paper_recipe(stream, keys, PAPERS[name], scale, seed, asked=asked, display=display)
+    earlier, later = np.split(answers, [len(held_out)])
+    before = accuracy(earlier, stream.labels[held_out]) if len(held_out) else np.nan
+    return {"log_probs": later, "before": np.array(before), "seconds": np.array(time.perf_counter() - started)}

@@ -155,10 +155,15 @@ def run_paper_recipe(
     """
     keys = keys / keys.norm(dim=1, keepdim=True, dtype=torch.float32).clamp(min=1e-12).to(keys.dtype)
     sizes, fabric = SIZES[scale], make_fabric(None, "")
-    past = stream.past if trainable is None else np.intersect1d(trainable, stream.past)
-    splits = split_past(past, sizes.splits, np.random.default_rng(seed))
+    splits = papers_splits(stream, scale, seed, trainable)
     predictor = learn(stream, keys, splits, variant, sizes, seed, fabric, display)
     return ask(predictor, stream, keys, stream.asked if asked is None else asked, len(splits.train_history), fabric)
+
+
+def papers_splits(stream: Stream, scale: Scale, seed: int, trainable: NDArray[np.int64] | None = None) -> Splits:
+    """What a run with this seed trains on, and what it looks up in training."""
+    past = stream.past if trainable is None else np.intersect1d(trainable, stream.past)
+    return split_past(past, SIZES[scale].splits, np.random.default_rng(seed))
 
 
 def learn(

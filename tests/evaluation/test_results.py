@@ -10,9 +10,19 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from recollect.errors import SettingError
-from recollect.evaluation.metrics import accuracy, balanced_accuracy, mean_over_bins, nll, per_bin
+from recollect.evaluation.metrics import accuracy, balanced_accuracy, mean_over_bins, nll, per_bin, scores_by_bin
 from recollect.evaluation.peers import DEFAULT
-from recollect.evaluation.results import COLUMNS, OURS, STYLES, draw_over_time, results_table, summarise, summary
+from recollect.evaluation.results import (
+    COLUMNS,
+    MEANS,
+    OURS,
+    STYLES,
+    draw_over_time,
+    means_by_bin,
+    results_table,
+    summarise,
+    summary,
+)
 from recollect.evaluation.stream import Stream
 from tests.evaluation.streams import make_stream
 
@@ -25,7 +35,7 @@ def made_up(stream: Stream, skill: float, seed: int) -> np.ndarray:
 
 
 def test_a_mean_over_seeds_has_its_deviation_and_its_values() -> None:
-    assert summary([0.5]) == {"mean": 0.5, "std": 0.0, "seeds": [0.5]}
+    assert summary([0.5]) == {"mean": 0.5, "std": None, "seeds": [0.5]}
     found = summary([1.0, 2.0, 3.0])
     assert found == {"mean": 2.0, "std": 1.0, "seeds": [1.0, 2.0, 3.0]}
 
@@ -49,10 +59,27 @@ def test_models_are_summarised_over_bins_and_seeds() -> None:
     assert json.loads(json.dumps(models, allow_nan=False)) == models
 
 
+def test_every_bin_has_the_means_over_seeds() -> None:
+    stream = make_stream()
+    labels, bins = stream.labels[stream.asked], stream.bins[stream.asked]
+    seeds = [made_up(stream, 1.0, seed) for seed in range(3)]
+    found = means_by_bin({"recollect": seeds, "majority": seeds[:1]}, stream)
+    assert list(found) == ["recollect", "majority"]
+    alone = scores_by_bin(seeds[0], labels, bins)
+    expected = [{key: each[key] for key in ("bin", "rows", *MEANS)} for each in alone]
+    assert [{key: value for key, value in each.items() if key != "start"} for each in found["majority"]] == expected
+    assert [each["start"] for each in found["majority"]] == [3.0, 3.5, 4.0, 4.5, 5.0, 5.5]
+    third = [scores_by_bin(run, labels, bins)[2]["nll"] for run in seeds]
+    assert found["recollect"][2]["nll"] == pytest.approx(np.mean(third))
+
+
 def test_what_is_undefined_is_null_in_json() -> None:
     stream = make_stream(labels=np.zeros(600, np.int64))
     models = summarise({"majority": [made_up(stream, 1.0, 0)]}, stream)
     assert models["majority"]["auc"] is None
+    bins = means_by_bin({"majority": [made_up(stream, 1.0, 0)]}, stream)
+    assert {each["auc"] for each in bins["majority"]} == {None}
+    json.dumps(bins, allow_nan=False)
     json.dumps(models, allow_nan=False)
 
 

@@ -58,7 +58,13 @@ def test_the_report_has_every_model_and_figure(tmp_path: Path) -> None:
         assert set(model) == set(COLUMNS)
         assert set(model["accuracy"]) == {"mean", "std", "seeds"}
         assert 0 <= model["accuracy"]["mean"] <= 1
+        assert set(model["in_distribution"]) == {"mean", "std", "seeds"}
+        assert model["accuracy"]["std"] is None  # of one seed
     assert report["models"]["recollect"]["in_distribution"]["mean"] > 0.5
+    assert set(report["bins"]) == names
+    for name, bins in report["bins"].items():
+        assert sum(each["rows"] for each in bins) == len(stream.asked)
+        assert np.mean([each["nll"] for each in bins]) == pytest.approx(report["models"][name]["nll"]["mean"])
     assert (tmp_path / "few.png").stat().st_size > 10_000
     # An interrupted run goes on: of what is kept, nothing is trained again.
     (tmp_path / "DONE").unlink()
