@@ -193,8 +193,11 @@ def _reviews(
 
     rows, reading = read_reviews(path)
     typer.echo(f"{path.name}: {reading.summary}")
-    embeddings = embed_column(rows.text.to_list(), load_embedder(embedder), cache or default_cache())
-    return reviews_stream(rows, embeddings, Rule(start_of(cutoff), before, after)), torch.from_numpy(embeddings)
+    cache = cache or default_cache()
+    # At the paper's size neither embeddings nor features fit into memory.
+    embeddings = embed_column(rows.text.to_list(), load_embedder(embedder), cache, folder=cache)
+    rule = Rule(start_of(cutoff), before, after)
+    return reviews_stream(rows, embeddings, rule, folder=cache), torch.from_numpy(embeddings)
 
 
 def electricity(

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from recollect.data.embedding import Embedder
+from recollect.data.mapped import half_rows
 from recollect.errors import DataError, SettingError
 
 # Texts of like length share a batch, so that little is padded. They are sorted inside windows, not all at once: the
@@ -38,18 +39,20 @@ def embed_column(
     *,
     batch: int | None = None,
     progress: bool = True,
+    folder: Path | None = None,
 ) -> Float16[np.ndarray, "texts width"]:
     """The rows of all texts in their order; naively, `embedder.embed(texts)` in half precision.
 
     Equal texts are embedded once, and those in the cache not at all. A batch is on disk before the next begins: a run
     that was killed has lost at most one, and the next run goes on from there. None, and a text of nothing but white
     space, is a row of zeros: it resembles nothing, its dot product with everything is 0. A column larger than memory
-    can be handed over in pieces. Several processes may share a cache; at worst both embed the same text.
+    can be handed over in pieces, and rows that outgrow it be mapped from a file in `folder`. Several processes may
+    share a cache; at worst both embed the same text.
     """
     cleaned = [clean_text(text, row) for row, text in enumerate(texts)]
     digests = [None if text is None else _digest(text) for text in cleaned]
-    folder = cache / f"{re.sub(r'[^A-Za-z0-9.]+', '_', Path(embedder.name).name)}-{embedder.fingerprint}"
-    with EmbeddingCache(folder, embedder.width) as known:
+    kept = cache / f"{re.sub(r'[^A-Za-z0-9.]+', '_', Path(embedder.name).name)}-{embedder.fingerprint}"
+    with EmbeddingCache(kept, embedder.width) as known:
         missing = {
             digest: text
             for digest, text in zip(digests, cleaned, strict=True)
@@ -59,7 +62,7 @@ def embed_column(
             for chosen in _batches(missing, batch or embedder.batch):
                 known.add(chosen, _embed(embedder, [missing[digest] for digest in chosen]))
                 advance(len(chosen))
-        return known.look_up(digests)
+        return known.look_up(digests, folder)
 
 
 def clean_text(text: object, row: int) -> str | None:
@@ -155,15 +158,19 @@ class EmbeddingCache(AbstractContextManager["EmbeddingCache"]):
         digests_file.flush()
         self._remember(digests)
 
-    def look_up(self, digests: Sequence[Digest | None]) -> Float16[np.ndarray, "texts width"]:
-        """A row each, zeros for None."""
-        found = np.zeros((len(digests), self.width), np.float16)
+    def look_up(
+        self, digests: Sequence[Digest | None], folder: Path | None = None
+    ) -> Float16[np.ndarray, "texts width"]:
+        """A row each, zeros for None; in memory, or in a file in the folder."""
+        found = half_rows(len(digests), self.width, folder)
         positions = np.array([-1 if digest is None else self._positions[digest] for digest in digests], np.int64)
         for part in self._parts:
             mine = np.flatnonzero((positions >= part.first) & (positions < part.first + part.count))
             if len(mine):
                 rows = np.memmap(part.rows, np.float16, "r", shape=(part.count, self.width))
-                found[mine] = rows[positions[mine] - part.first]
+                for start in range(0, len(mine), WINDOW):
+                    some = mine[start : start + WINDOW]
+                    found[some] = rows[positions[some] - part.first]
         return found
 
     def __exit__(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from recollect.data.embedding import REVIEW_LAYOUT
 from recollect.data.features import NUMBERS, fit_features
+from recollect.data.mapped import half_rows
 from recollect.data.reading import BadRows, Reading, first_rows, read_all
 from recollect.data.schema import TableSchema
 from recollect.data.tables.raw import check_columns
@@ -120,15 +121,15 @@ def _zero_or_one(values: pl.Series) -> pl.Series:
 
 
 def review_features(
-    reviews: Reviews, embeddings: NDArray[Any], past: NDArray[np.int64], *, out: Path | None = None
+    reviews: Reviews, embeddings: NDArray[Any], past: NDArray[np.int64], *, folder: Path | None = None
 ) -> tuple[Features, tuple[FeatureSpec, ...]]:
     """Features of all reviews, fitted on the rows of the past alone: the embedded text and the paper's covariates.
 
     `embeddings` has a row for each review and may be mapped from a file. Its standardised rows are in half precision,
-    in memory or, with `out`, mapped from that file. `helpful_vote` is standardised and given Fourier bands,
+    in memory or, with `folder`, mapped from a file there. `helpful_vote` is standardised and given Fourier bands,
     `verified_purchase` neither.
     """
-    embedded = _standardised(reviews, embeddings, past, out)
+    embedded = _standardised(reviews, embeddings, past, folder)
     features: Features = {"text": torch.from_numpy(embedded)}
     specs = [FeatureSpec("text", "embedded", embedded.shape[1])]
     if HELPFUL in reviews.columns.columns:
@@ -144,7 +145,7 @@ def review_features(
 
 
 def _standardised(
-    reviews: Reviews, embeddings: NDArray[Any], past: NDArray[np.int64], out: Path | None
+    reviews: Reviews, embeddings: NDArray[Any], past: NDArray[np.int64], folder: Path | None
 ) -> Float16[np.ndarray, "rows width"]:
     if len(embeddings) != len(reviews):
         raise DataError(f"{len(embeddings)} embeddings came for {len(reviews)} reviews: embed the text of each")
@@ -156,8 +157,7 @@ def _standardised(
     fitted = fit_features(table(reviews.text[rows]), TableSchema(text=("text",)), {"text": embeddings[rows]})
     if not fitted.embedded:
         raise DataError("all texts before the cutoff have the same embedding: embed the texts of the reviews")
-    shape = embeddings.shape
-    made = np.empty(shape, np.float16) if out is None else np.lib.format.open_memmap(out, "w+", np.float16, shape)
+    made = half_rows(*embeddings.shape, folder)
     for start in range(0, len(reviews), _ROWS_AT_ONCE):
         some = slice(start, start + _ROWS_AT_ONCE)
         made[some] = fitted(table(reviews.text[some]), {"text": embeddings[some]})["text"].numpy()

@@ -13,6 +13,11 @@ from recollect.errors import SettingError
 from recollect.model.encoders import FlatEncoder
 from recollect.records import Features, FeatureSpec
 
+DIGESTED = 97
+"""One row in so many stands for all in a digest of features."""
+
+_ROWS_AT_ONCE = 8192
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -20,7 +25,8 @@ class Stream:
 
     Features are those of `specs`, fitted before the cutoff and complete. Times are int64 nanoseconds or float64.
     `unbounded` is what peers read instead, where given: with the columns that never changed before the cutoff, and
-    values as far out as they come. A model that is refitted can learn what these mean.
+    values as far out as they come. A model that is refitted can learn what these mean. `drawn` are the rows that may be
+    asked, where all of them would be too many.
     """
 
     features: Features
@@ -32,6 +38,7 @@ class Stream:
     cutoff: int | float
     num_classes: int
     unbounded: tuple[Features, tuple[FeatureSpec, ...]] | None = None
+    drawn: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if not bool((self.time[1:] >= self.time[:-1]).all()):
@@ -50,7 +57,11 @@ class Stream:
     @cached_property
     def asked(self) -> NDArray[np.int64]:
         """Rows from the cutoff on, in order of time: what everyone is judged by."""
-        return np.flatnonzero(self.time >= self.cutoff)
+        return self.among_drawn(np.flatnonzero(self.time >= self.cutoff))
+
+    def among_drawn(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those that may be asked."""
+        return rows if self.drawn is None else np.intersect1d(rows, self.drawn)
 
     @cached_property
     def table(self) -> NDArray[np.float32]:
@@ -62,9 +73,12 @@ class Stream:
         """The features of the model side by side."""
         return self._flat(self.features, self.specs)
 
-    def _flat(self, features: Features, specs: tuple[FeatureSpec, ...]) -> NDArray[np.float32]:
+    def _flat(
+        self, features: Features, specs: tuple[FeatureSpec, ...], rows: slice = slice(None)
+    ) -> NDArray[np.float32]:
+        count = len(range(*rows.indices(len(self))))
         with torch.no_grad():
-            flat: torch.Tensor = FlatEncoder(specs)(features, (len(self),))
+            flat: torch.Tensor = FlatEncoder(specs)({name: value[rows] for name, value in features.items()}, (count,))
         return flat.numpy()
 
     def take(self, rows: NDArray[np.int64]) -> "Stream":
@@ -82,13 +96,23 @@ class Stream:
             time=self.time[rows],
             known_at=self.known_at[rows],
             bins=self.bins[rows],
+            drawn=None if self.drawn is None else np.flatnonzero(np.isin(rows, self.drawn)),
         )
 
     def digest(self) -> str:
-        """Other labels, times or features are another stream; some rows of the features have to do."""
+        """Other labels, times or features are another stream; some rows of the features have to do.
+
+        These are gone through some at a time: a table of all may be larger than memory.
+        """
         digest = hashlib.sha256(str(self.cutoff).encode())
-        for column in (self.labels, self.time, self.known_at, self.model_table[::97]):
+        for column in (self.labels, self.time, self.known_at):
             digest.update(np.ascontiguousarray(column).tobytes())
+        at_once = DIGESTED * _ROWS_AT_ONCE
+        for start in range(0, len(self), at_once):
+            some = slice(start, start + at_once, DIGESTED)
+            digest.update(np.ascontiguousarray(self._flat(self.features, self.specs, some)).tobytes())
+        if self.drawn is not None:
+            digest.update(self.drawn.tobytes() + self.bins.tobytes())
         return digest.hexdigest()
 
     def known_before(self, moment: int | float, since: int | float | None = None) -> NDArray[np.int64]:

@@ -125,7 +125,8 @@ def _papers(stream: Stream, keys: Tensor, name: str, scale: Scale, seed: int, di
     display.say(f"{name}, seed {seed}")
     started = time.perf_counter()
     # The newest rows of the past, like everyone's, but of these only such as no weight was trained or chosen by.
-    held_out = np.setdiff1d(newest_of_past(stream), papers_splits(stream, scale, seed).examples)
+    newest = stream.among_drawn(newest_of_past(stream))
+    held_out = np.setdiff1d(newest, papers_splits(stream, scale, seed).examples)
     asked = np.concatenate([held_out, stream.asked])
     answers = run_paper_recipe(stream, keys, PAPERS[name], scale, seed, asked=asked, display=display)
     earlier, later = np.split(answers, [len(held_out)])

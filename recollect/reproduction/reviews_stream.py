@@ -7,29 +7,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.data.reviews import Reviews, Rule, review_features
-from recollect.data.splits import quarters
+from recollect.data.splits import draw_from_bins, equal_bins, quarters
 from recollect.errors import SettingError
 from recollect.evaluation.stream import Stream
 
+PER_BIN = 10_000
+"""How many reviews of an equal bin are asked at most: the paper's number."""
 
-def reviews_stream(reviews: Reviews, embeddings: NDArray[Any], rule: Rule, *, out: Path | None = None) -> Stream:
-    """`embeddings` has a row for each review; `out` keeps the standardised ones in a file, where they outgrow memory.
 
-    A rating is known at the moment of its review.
+def reviews_stream(
+    reviews: Reviews, embeddings: NDArray[Any], rule: Rule, *, bins: int | None = None, folder: Path | None = None
+) -> Stream:
+    """`embeddings` has a row for each review; with `folder` the standardised ones are mapped from a file there.
+
+    A rating is known at the moment of its review. Bins are quarters, of which all reviews may be asked, or so many of
+    equal length over all time, of which some are drawn.
     """
     past = np.flatnonzero(reviews.time < rule.cutoff)
     if len(past) in (0, len(reviews)):
         raise SettingError(
             f"{len(past)} of {len(reviews)} reviews are before the cutoff: choose a year with reviews on both sides"
         )
-    features, specs = review_features(reviews, embeddings, past, out=out)
+    features, specs = review_features(reviews, embeddings, past, folder=folder)
+    periods = quarters(reviews.time) if bins is None else equal_bins(reviews.time, bins)
+    drawn = None
+    if bins is not None:
+        drawn = draw_from_bins(periods, past[:0], np.random.default_rng(0), per_bin=PER_BIN)
     return Stream(
         features,
         specs,
         reviews.labels(rule),
         reviews.time,
         reviews.time,
-        quarters(reviews.time),
+        periods,
         rule.cutoff,
         num_classes=2,
+        drawn=drawn,
     )

@@ -53,6 +53,17 @@ def test_no_text_is_a_row_of_zeros_and_reaches_no_model(tmp_path: Path) -> None:
     assert embed_column([], embedder, tmp_path).shape == (0, 5)
 
 
+def test_rows_may_be_mapped_from_a_file_that_goes_with_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = embed_column(TEXTS, HashingEmbedder(), tmp_path / "cache")
+    monkeypatch.setattr(embedding_cache, "WINDOW", 7)
+    rows = embed_column(TEXTS, HashingEmbedder(), tmp_path / "cache", folder=tmp_path / "rows")
+    assert isinstance(rows, np.memmap)
+    assert np.array_equal(rows, expected)
+    assert list((tmp_path / "rows").iterdir()) == []
+
+
 def test_another_fingerprint_shares_nothing(tmp_path: Path) -> None:
     embed_column(["a"], HashingEmbedder(), tmp_path)
     other = HashingEmbedder(fingerprint="f2", width=3)

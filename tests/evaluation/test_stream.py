@@ -1,5 +1,6 @@
 """A stream says what may be learned from it, what is asked, and what peers read."""
 
+import hashlib
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from recollect.errors import SettingError
+from recollect.evaluation import stream as module
 from recollect.records import FeatureSpec
 from tests.evaluation.streams import make_stream
 
@@ -27,6 +29,33 @@ def test_peers_read_the_unbounded_features_where_there_are_some() -> None:
     assert np.array_equal(both.model_table, stream.table)
     rows = np.array([3, 5])
     assert np.array_equal(both.take(rows).table, both.table[rows])
+
+
+def test_a_digest_is_of_some_rows_and_of_no_table_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = make_stream(rows=600)
+    expected = hashlib.sha256(b"3.0")
+    for column in (stream.labels, stream.time, stream.known_at, stream.model_table[::97]):
+        expected.update(column.tobytes())
+    monkeypatch.setattr(module, "_ROWS_AT_ONCE", 2)
+    fresh = replace(stream)
+    assert fresh.digest() == expected.hexdigest()
+    assert "model_table" not in vars(fresh)
+    others = (
+        replace(stream, drawn=np.arange(500)),
+        replace(stream, drawn=np.arange(500), bins=stream.bins // 2),
+        replace(stream, labels=1 - stream.labels),
+    )
+    assert len({stream.digest(), *(other.digest() for other in others)}) == 4
+
+
+def test_of_drawn_rows_those_after_the_cutoff_are_asked() -> None:
+    stream = replace(make_stream(rows=60), drawn=np.array([3, 29, 30, 41, 59]))
+    assert stream.asked.tolist() == [30, 41, 59]
+    assert len(stream.past) == 30
+    some = stream.take(np.array([3, 4, 30, 40, 41]))
+    assert some.drawn is not None
+    assert some.drawn.tolist() == [0, 2, 4]
+    assert some.asked.tolist() == [2, 4]
 
 
 def test_rows_out_of_order_and_labels_known_too_early_are_refused() -> None:

@@ -3,20 +3,24 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from torch import Tensor
 
 from recollect.config import Dropouts
-from recollect.data.reviews import Rule, read_reviews, start_of
+from recollect.data.mapped import half_rows
+from recollect.data.reviews import Reviews, Rule, read_reviews, start_of
 from recollect.data.splits import SplitSizes, split_past
 from recollect.errors import SettingError
 from recollect.evaluation.stream import Stream
 from recollect.history.visibility import Window
 from recollect.records import FeatureSpec
-from recollect.reproduction import reviews_paper
+from recollect.reproduction import drift, reviews_paper
+from recollect.reproduction import reviews_stream as stream_of_reviews
 from recollect.reproduction.fabric import make_fabric
 from recollect.reproduction.reviews_paper import (
     BAG_OF_TRICKS,
@@ -58,7 +62,7 @@ def fake_embedding(text: str) -> np.ndarray:
     return np.asarray(row / max(1e-6, float(np.linalg.norm(row))), np.float16)
 
 
-def make_reviews(folder: Path, count: int = 300) -> tuple[Stream, Tensor]:
+def make_reviews(folder: Path, count: int = 300, bins: int | None = None) -> tuple[Stream, Tensor]:
     """From a file of reviews to a stream and its keys; half of them before the cutoff, several a day."""
     generator = np.random.default_rng(0)
     words = ["bad", "poor", "fair", "good", "great"]
@@ -77,7 +81,7 @@ def make_reviews(folder: Path, count: int = 300) -> tuple[Stream, Tensor]:
             file.write(json.dumps(row) + "\n")
     reviews, _ = read_reviews(path)
     embeddings = np.stack([fake_embedding(text) for text in reviews.text])
-    stream = reviews_stream(reviews, embeddings, Rule(start_of(2012)))
+    stream = reviews_stream(reviews, embeddings, Rule(start_of(2012)), bins=bins, folder=folder)
     return stream, torch.from_numpy(embeddings[:, :KEY_DIM].astype(np.float32))
 
 
@@ -218,6 +222,67 @@ def test_every_row_needs_a_key_and_the_cutoff_rows_on_both_sides(tmp_path: Path)
     reviews, _ = read_reviews(tmp_path / "reviews.jsonl")
     with pytest.raises(SettingError, match="0 of 300 reviews are before the cutoff"):
         reviews_stream(reviews, np.zeros((300, 2)), Rule(start_of(2001)))
+
+
+def test_equal_bins_of_which_some_reviews_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_of_reviews, "PER_BIN", 4)
+    stream, _ = make_reviews(tmp_path, bins=10)
+    numbers, counts = np.unique(stream.bins[stream.asked], return_counts=True)
+    assert numbers[-1] == 9
+    assert counts.max() == 4
+    assert stream.time[stream.asked].min() >= stream.cutoff
+    assert stream.drawn is not None
+    assert (stream.drawn < stream.asked[0]).any()  # of the past too: these tell of the time before the change
+
+
+def papers_alone(stream: Stream, keys: Tensor, out: Path, *papers: str) -> dict[str, Any]:
+    """The whole experiment with nobody but the paper's recipe."""
+    return drift.run(
+        stream,
+        name="papers",
+        scale="quick",
+        seeds=[0],
+        out=out,
+        force=False,
+        ours=False,
+        papers=papers or tuple(drift.PAPERS),
+        peer_names=(),
+        paper_keys=keys,
+    )
+
+
+def test_the_papers_part_makes_no_table_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_of_reviews, "PER_BIN", 10)
+    stream, keys = make_reviews(tmp_path, bins=10)
+    report = papers_alone(stream, keys, tmp_path / "out")
+    assert not {"table", "model_table"} & set(vars(stream))
+    assert set(report["models"]) == set(drift.PAPERS)
+    for model in report["models"].values():
+        assert 0 <= model["in_distribution"]["mean"] <= 1
+    assert report["rows"]["asked"] == len(stream.asked) < (stream.time >= stream.cutoff).sum()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_whole_experiment_at_the_papers_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `recollect reproduce reviews --part paper --bins 100` runs it, once the texts are embedded."""
+    monkeypatch.setattr(stream_of_reviews, "PER_BIN", 20)
+    sizes = replace(TINY, splits=SplitSizes(32, 1_900_000, 16, 1_900_000), epochs=1, batch_size=16)
+    monkeypatch.setitem(reviews_paper.SIZES, "quick", sizes)
+    rows, width = 4_100_000, 8
+    generator = np.random.default_rng(0)
+    embeddings = half_rows(rows, width, tmp_path)
+    for first in range(0, rows, 100_000):
+        embeddings[first : first + 100_000] = generator.standard_normal((100_000, width), np.float32)
+    time = np.sort(generator.integers(0, 10**18, rows))
+    text = pl.repeat("", rows, eager=True)
+    reviews = Reviews(text, time, np.where(embeddings[:, 0] > 0, 5.0, 2.0), text, pl.DataFrame())
+    stream = reviews_stream(reviews, embeddings, Rule(int(time[4_000_000])), bins=100, folder=tmp_path)
+    keys = torch.from_numpy(embeddings)
+    report = papers_alone(stream, keys, tmp_path / "out", "recollect_paper", "recollect_paper_items")
+    assert report["rows"] == {"past": 4_000_000, "asked": len(stream.asked)}
+    assert not {"table", "model_table"} & set(vars(stream))
+    assert report["models"]["recollect_paper"]["in_distribution"]["mean"] > 0
 
 
 @pytest.mark.slow
