@@ -85,8 +85,13 @@ class Faults:
                 self.found[index] = BadRow(row, place, kind, message(index), self.chunk.raw_row(index))
 
 
-def make_events(chunk: RawChunk, schema: TableSchema, table: Table) -> tuple[Events, list[BadRow]]:
-    """The rows of a chunk that are events under a schema, and those that aren't, in order."""
+def make_events(
+    chunk: RawChunk, schema: TableSchema, table: Table, labels: tuple[float, float] | None = None
+) -> tuple[Events, list[BadRow]]:
+    """The rows of a chunk that are events under a schema, and those that aren't, in order.
+
+    With `labels`, a label has to be a number from the first to the second.
+    """
     faults = Faults(chunk, table)
     frame = chunk.frame
     if schema.time is None:
@@ -108,6 +113,8 @@ def make_events(chunk: RawChunk, schema: TableSchema, table: Table) -> tuple[Eve
             ),
         )
     label = None if schema.label is None else _required(frame[schema.label], faults, "label")
+    if label is not None and labels is not None:
+        _check_within(label, labels, faults, frame[schema.label].name)
     if schema.id is None:
         id = table.place + pl.Series("id", chunk.numbers).cast(pl.String)
     else:
@@ -167,6 +174,15 @@ def _required(values: pl.Series, faults: Faults, role: str) -> pl.Series:
     if names.null_count():
         faults.add(names.is_null(), f"no {role}", lambda index: f"the {role} is missing")
     return names
+
+
+def _check_within(values: pl.Series, ends: tuple[float, float], faults: Faults, name: str) -> None:
+    inside = values.cast(pl.Float64, strict=False).is_between(*ends).fill_null(False)
+    faults.add(
+        ~inside,
+        f"out of range: {name}",
+        lambda index: f"{name} is {values[index]!r}, not a number from {ends[0]:g} to {ends[1]:g}",
+    )
 
 
 def _texts(values: pl.Series) -> pl.Series:

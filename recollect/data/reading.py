@@ -58,6 +58,7 @@ class Reading:
     chunk_rows: int
     bad_rows: BadRows
     bad_rows_file: Path | None
+    labels: tuple[float, float] | None = None
     summary: Summary = field(default_factory=Summary)
 
     def __iter__(self) -> Iterator[Events]:
@@ -87,7 +88,7 @@ class Reading:
         """While a chunk is worked on by whoever reads, the next is made into events and the one after it parsed."""
         with closing(ahead(self.table.chunks(self.schema.hopes(), self.chunk_rows))) as chunks:
             for chunk in chunks:
-                yield make_events(chunk, self.schema, self.table)
+                yield make_events(chunk, self.schema, self.table, self.labels)
 
 
 def read_events(
@@ -97,13 +98,15 @@ def read_events(
     chunk_rows: int = CHUNK_ROWS,
     bad_rows: BadRows = "fail",
     bad_rows_file: str | Path | None = None,
+    labels: tuple[float, float] | None = None,
 ) -> Reading:
     """The events of a file, a DataFrame or an Arrow table, in chunks of at most `chunk_rows`.
 
     Without a schema it is inferred from the first rows. `bad_rows` says what a row does that can't be used: "fail"
     raises at once and names it, "skip" leaves it out and counts it, "file" writes it with its reason to `bad_rows_file`
     (by default beside the file read) as a line of JSON. A missing feature does not make a row bad. JSON fields that
-    first appear after the rows the schema was made from are not read.
+    first appear after the rows the schema was made from are not read. With `labels` a row is bad unless its label is a
+    number from the first to the second.
     """
     if chunk_rows < 1:
         raise SettingError(f"chunk_rows is {chunk_rows}: it must be at least 1")
@@ -111,7 +114,7 @@ def read_events(
     if schema is None:
         schema = infer_schema(table.first_rows(FIRST_ROWS))
     path = None if bad_rows != "file" else _bad_rows_file(source, bad_rows_file)
-    return Reading(table, schema, chunk_rows, bad_rows, path)
+    return Reading(table, schema, chunk_rows, bad_rows, path, labels)
 
 
 def read_all(
@@ -120,9 +123,10 @@ def read_all(
     *,
     bad_rows: BadRows = "fail",
     bad_rows_file: str | Path | None = None,
+    labels: tuple[float, float] | None = None,
 ) -> tuple[Events, Reading]:
     """All events of a table that fits into memory, by the time their label was known, ties as in the table."""
-    reading = read_events(source, schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file)
+    reading = read_events(source, schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file, labels=labels)
     chunks = list(reading)
     if not chunks:
         raise DataError(f"{reading.table.name} has no row that can be used ({reading.summary})")

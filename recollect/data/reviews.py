@@ -24,6 +24,7 @@ from recollect.errors import DataError
 from recollect.records import Features, FeatureSpec
 
 NEEDED = ("rating", "title", "text", "timestamp")
+RATINGS = (1.0, 5.0)
 HELPFUL, VERIFIED = "helpful_vote", "verified_purchase"
 BANDS, MAX_FREQUENCY = 48, 64.0
 """Of the Fourier bands that `helpful_vote` is given."""
@@ -90,7 +91,7 @@ def read_reviews(
         numeric=(HELPFUL,) if HELPFUL in there else (),
         categorical=(*((VERIFIED,) if VERIFIED in there else ()), *(("asin", "user_id") if by_parts else ())),
     )
-    events, reading = read_all(path, schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file)
+    events, reading = read_all(path, schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file, labels=RATINGS)
     assert events.label is not None
     columns = events.columns
     identity = events.id
@@ -102,16 +103,9 @@ def read_reviews(
     covariates = [columns[HELPFUL]] if HELPFUL in there else []
     if VERIFIED in there:
         covariates.append(_zero_or_one(columns[VERIFIED]))
-    reviews = Reviews(identity, events.time, _ratings(events.label), written.to_series(), pl.DataFrame(covariates))
+    ratings = events.label.cast(pl.Float64).to_numpy()
+    reviews = Reviews(identity, events.time, ratings, written.to_series(), pl.DataFrame(covariates))
     return reviews, reading
-
-
-def _ratings(labels: pl.Series) -> NDArray[np.float64]:
-    ratings = labels.cast(pl.Float64, strict=False)
-    wrong = (~ratings.is_between(1, 5)).fill_null(True)
-    if wrong.any():
-        raise DataError(f"a rating is {labels.filter(wrong)[0]!r}: ratings are numbers from 1 to 5, mend the file")
-    return ratings.to_numpy()
 
 
 def _zero_or_one(values: pl.Series) -> pl.Series:
