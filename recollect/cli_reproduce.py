@@ -38,6 +38,19 @@ class Part(StrEnum):  # typer takes no lists of literals
     peers = auto()
 
 
+class TrickName(StrEnum):
+    """What the paper's bag of tricks for reviews holds."""
+
+    similarity_residual = auto()
+    input_dropout = auto()
+    item_dropout = auto()
+    retrieval_rate = auto()
+    temperature_decay = auto()
+    weight_decay = auto()
+    clipping = auto()
+    rate_schedule = auto()
+
+
 class AblationPart(StrEnum):
     """What has something taken away."""
 
@@ -49,7 +62,7 @@ class AblationPart(StrEnum):
 PartOption = Annotated[
     list[Part] | None,
     typer.Option(
-        help="Run this part alone; may be repeated. paper: the paper's recipe, by learned queries and by similarity.",
+        help="Run this part alone; may be repeated. paper: its recipe by learned queries, by similarity, no context.",
         show_default="all",
     ),
 ]
@@ -77,9 +90,8 @@ CategoricalColumns = Annotated[
 IgnoredColumns = Annotated[
     list[str] | None, typer.Option(help="A column not to look at; may be repeated.", show_default="inferred")
 ]
-BadRowsOption = Annotated[
-    Literal["fail", "skip", "file"], typer.Option(help="What a row does that can't be used: stop, be counted, be kept.")
-]
+BadRows = Literal["fail", "skip", "file"]
+BadRowsOption = Annotated[BadRows, typer.Option(help="What a row does that can't be used: stop, be counted, be kept.")]
 
 
 def reviews(
@@ -87,6 +99,15 @@ def reviews(
     cutoff: Annotated[int, typer.Option(help="The year the rule changes and training ends.")] = 2014,
     before: Annotated[float, typer.Option(help="Positive is a rating above this before the cutoff.")] = 3.0,
     after: Annotated[float, typer.Option(help="Positive is a rating above this from the cutoff on.")] = 1.0,
+    bins: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="So many equal periods over all time, as in the paper (100); up to 10,000 reviews of each are asked.",
+            show_default="quarters, all reviews",
+        ),
+    ] = None,
+    bad_rows: BadRowsOption = "fail",
     embedder: EmbedderOption = "wordllama",
     cache: CacheOption = None,
     scale: ScaleOption = "default",
@@ -97,8 +118,15 @@ def reviews(
     as_json: JsonOption = False,
     threads: ThreadsOption = None,
     part: PartOption = None,
+    architecture: Annotated[
+        Literal["perceiver", "mlp"], typer.Option(help="Which of its networks the paper's recipe has.")
+    ] = "perceiver",
+    without: Annotated[
+        list[TrickName] | None,
+        typer.Option(help="Leave this trick out of the paper's recipe; may be repeated.", show_default="none"),
+    ] = None,
 ) -> None:
-    """Amazon reviews whose rule changes at the cutoff: ours, the paper's recipe and refitted peers, quarter by quarter.
+    """Amazon reviews whose rule changes at the cutoff: ours, the paper's recipe and refitted peers, period by period.
 
     Example: recollect reproduce reviews --reviews reviews.jsonl.gz --cutoff 2012
     """
@@ -106,8 +134,9 @@ def reviews(
     use_threads(threads)
     out = out or Path("runs") / f"reviews-{cutoff}-{scale}"
     with report_in(settings, out, as_json):
-        stream, embeddings = _reviews(reviews, cutoff, before, after, embedder, cache)
-        _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, part or tuple(Part), embeddings)
+        stream, embeddings = _reviews(reviews, cutoff, before, after, embedder, cache, bad_rows, bins)
+        parts, left_out = part or tuple(Part), without or ()
+        _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, parts, embeddings, architecture, left_out)
 
 
 def ablation(
@@ -115,6 +144,7 @@ def ablation(
         Path | None, typer.Option(help="Reviews as JSON lines, .gz and .zst too; without, rotating alone.", exists=True)
     ] = None,
     cutoff: Annotated[int, typer.Option(help="The year the rule of reviews changes and training ends.")] = 2012,
+    bad_rows: BadRowsOption = "fail",
     embedder: EmbedderOption = "wordllama",
     cache: CacheOption = None,
     scale: SmallScaleOption = "default",
@@ -144,7 +174,7 @@ def ablation(
     with report_in(settings, out, as_json):
         stream, embeddings = None, None
         if reviews is not None:
-            stream, embeddings = _reviews(reviews, cutoff, Rule.before, Rule.after, embedder, cache)
+            stream, embeddings = _reviews(reviews, cutoff, Rule.before, Rule.after, embedder, cache, bad_rows)
         ideas.run(
             scale=scale,
             seeds=seed or [0],
@@ -181,7 +211,14 @@ def tradeoff(
 
 
 def _reviews(
-    path: Path, cutoff: int, before: float, after: float, embedder: str, cache: Path | None
+    path: Path,
+    cutoff: int,
+    before: float,
+    after: float,
+    embedder: str,
+    cache: Path | None,
+    bad_rows: BadRows,
+    bins: int | None = None,
 ) -> "tuple[Stream, Tensor]":
     """Reviews as a stream, and their raw embeddings."""
     import torch
@@ -191,13 +228,13 @@ def _reviews(
     from recollect.data.reviews import Rule, read_reviews, start_of
     from recollect.reproduction.reviews_stream import reviews_stream
 
-    rows, reading = read_reviews(path)
+    rows, reading = read_reviews(path, bad_rows=bad_rows)
     typer.echo(f"{path.name}: {reading.summary}")
     cache = cache or default_cache()
     # At the paper's size neither embeddings nor features fit into memory.
     embeddings = embed_column(rows.text.to_list(), load_embedder(embedder), cache, folder=cache)
     rule = Rule(start_of(cutoff), before, after)
-    return reviews_stream(rows, embeddings, rule, folder=cache), torch.from_numpy(embeddings)
+    return reviews_stream(rows, embeddings, rule, bins=bins, folder=cache), torch.from_numpy(embeddings)
 
 
 def electricity(
@@ -261,6 +298,8 @@ def _compare(
     force: bool,
     parts: "Sequence[Part]",
     paper_keys: "Tensor | None" = None,
+    architecture: Literal["perceiver", "mlp"] = "perceiver",
+    without: "Sequence[TrickName]" = (),
 ) -> None:
     from recollect.evaluation.peers import DEFAULT
     from recollect.reproduction import drift
@@ -275,6 +314,8 @@ def _compare(
         ours="ours" in parts,
         papers=tuple(drift.PAPERS) if "paper" in parts else (),
         peer_names=DEFAULT if "peers" in parts else (),
+        architecture=architecture,
+        without=without,
         paper_keys=paper_keys,
     )
 

@@ -9,8 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect.cli import app
-from recollect.cli_reproduce import default_cache
+from recollect.cli_reproduce import TrickName, default_cache
 from recollect.evaluation.peers import DEFAULT
+from recollect.reproduction.drift import PAPERS
+from recollect.reproduction.reviews_paper import BAG_OF_TRICKS
 
 GOOD, BAD = ["great sound", "works well", "love it"], ["broke at once", "poor battery", "want my money back"]
 
@@ -46,6 +48,32 @@ def test_reviews_become_a_report(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "reviews-2012.png").exists()
     again = CliRunner().invoke(app, ["reproduce", "reviews", *map(str, arguments)])
     assert "already holds a result" in str(again.exception)
+
+
+def test_the_papers_recipe_by_its_other_network_and_bins_without_a_trick(tmp_path: Path) -> None:
+    path = tmp_path / "reviews.jsonl"
+    write_reviews(path)
+    with path.open("a") as file:
+        file.write('{"rating": 9, "title": "a", "text": "b", "timestamp": 1300000000000, "review_id": "R"}\n')
+    arguments = ["reproduce", "reviews", "--reviews", path, "--cutoff", 2012, "--scale", "quick", "--seed", 0]
+    arguments += ["--part", "paper", "--architecture", "mlp", "--without", "input_dropout", "--bins", 10]
+    arguments += ["--out", tmp_path / "out", "--cache", tmp_path / "cache"]
+    failed = CliRunner().invoke(app, list(map(str, arguments)))
+    assert "reviews.jsonl:701: rating is '9', not a number from 1 to 5. Mend the row" in str(failed.exception)
+    arguments += ["--bad-rows", "skip"]
+    result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "700 rows read, 1 bad rows left out" in result.output
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert set(report["models"]) == set(PAPERS)
+    assert report["paper"] == {"architecture": "mlp", "without": ["input_dropout"]}
+    assert [each["bin"] for each in report["bins"]["no_context_paper"]] == list(range(3, 10))
+    assert list(tmp_path.glob("out/parts/*/recollect_paper-mlp-without_input_dropout-0.npz"))
+    assert 'without = ["input_dropout"]' in (tmp_path / "out" / "config.toml").read_text()
+
+
+def test_every_trick_of_the_bag_can_be_left_out() -> None:
+    assert {trick.value for trick in TrickName} == BAG_OF_TRICKS
 
 
 @pytest.mark.parametrize("name", ["reviews", "electricity", "accidents", "ablation", "tradeoff"])

@@ -51,6 +51,7 @@ OURS = (
     "recollect_paper_items",
     "no_context",
     "similarity",
+    "no_context_paper",
 )
 
 # Okabe and Ito's colours, told apart by colour-blind people; black and the two warmest are ours. Peers of one family
@@ -64,6 +65,7 @@ STYLES: dict[str, tuple[str, str]] = {
     "recollect_paper_items": ("#E69F00", ":"),
     "no_context": ("#000000", "-"),
     "similarity": ("#000000", "--"),
+    "no_context_paper": ("#000000", ":"),
     "majority": (GREY, ":"),
     "previous_label": (GREY, "--"),
     "logreg_frozen": (BLUE, "-"),

@@ -4,7 +4,8 @@ The same for every stream: nothing here knows which data it is given. What an in
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,13 @@ from recollect.comparison.runs import (
     run_peers,
 )
 from recollect.config import Scale
+from recollect.errors import SettingError
 from recollect.evaluation.metrics import accuracy
 from recollect.evaluation.output import claim, finish, save_figure
 from recollect.evaluation.peers import DEFAULT
 from recollect.evaluation.results import draw_over_time, means_by_bin, results_table, summarise
 from recollect.evaluation.stream import Stream
-from recollect.reproduction.reviews_paper import Variant, papers_splits, run_paper_recipe
+from recollect.reproduction.reviews_paper import BAG_OF_TRICKS, Architecture, Variant, papers_splits, run_paper_recipe
 from recollect.training.progress import Display
 
 DAY = 24 * 3600 * 10**9
@@ -41,9 +43,11 @@ PAPERS = {
     "recollect_paper": Variant(),
     "recollect_paper_items": Variant(retrieve="items"),
     "similarity": Variant(retrieval="similarity"),
+    "no_context_paper": Variant(retrieval="none"),
 }
-"""The paper's recipe by the names of the report: labels only and full items by learned queries, and labels by
-similarity alone. Each is trained with the first seed only: they take many times as long as ours."""
+"""The paper's recipe by the names of the report: labels only and full items by learned queries, labels by similarity
+alone, and its own network without context. Each is trained with the first seed only: they take many times as long as
+ours."""
 
 
 def run(
@@ -58,13 +62,21 @@ def run(
     year: int = 365 * DAY,
     ours: bool = True,
     papers: Sequence[str] = tuple(PAPERS),
+    architecture: Architecture = "perceiver",
+    without: Collection[str] = (),
     paper_keys: Tensor | None = None,
     peer_names: Sequence[str] = DEFAULT,
 ) -> dict[str, Any]:
     """Train and ask everyone, and write the report with its figure.
 
     `paper_keys` are those of the paper's recipe: the first columns of the raw embedding; without them, of the features.
+    `architecture` is that of its networks, and `without` are the tricks of its bag that are left out.
     """
+    unknown = sorted(set(without) - BAG_OF_TRICKS)
+    if unknown:
+        raise SettingError(
+            f"there is no trick {unknown[0]} to leave out: choose among {', '.join(sorted(BAG_OF_TRICKS))}"
+        )
     claim(out, force=force, resumable=PARTS)
     runs = Runs()
     kept = Kept(out / PARTS, {"data": stream.digest(), "scale": scale, "period": period, "year": year})
@@ -74,8 +86,10 @@ def run(
         for seed in seeds if ours else ():
             _add_ours(stream, seed, scale, runs, display, kept)
         for paper in papers:
-            compute = partial(_papers, stream, keys, paper, scale, seeds[0], display)
-            found = kept.get(f"{paper}-{seeds[0]}", compute)
+            tricks = frozenset(trick for trick in PAPERS[paper].tricks if trick not in without)
+            variant = replace(PAPERS[paper], architecture=architecture, tricks=tricks)
+            compute = partial(_papers, stream, keys, paper, variant, scale, seeds[0], display)
+            found = kept.get(f"{paper}{changes_of(variant)}-{seeds[0]}", compute)
             runs.add(paper, found["log_probs"], float(found["seconds"]), float(found["before"]))
         run_peers(stream, peer_names, period, year, runs, display, kept)
     models = summarise(runs.log_probs, stream, runs.in_distribution)
@@ -84,6 +98,7 @@ def run(
         "scale": scale,
         "seeds": list(seeds),
         "rows": {"past": len(stream.past), "asked": len(stream.asked)},
+        "paper": {"architecture": architecture, "without": sorted(map(str, without))} if papers else None,
         "models": models,
         "bins": means_by_bin(runs.log_probs, stream),
         "seconds": runs.seconds,
@@ -121,14 +136,24 @@ def _ours(stream: Stream, seed: int, scale: Scale, display: Display, name: str, 
     }
 
 
-def _papers(stream: Stream, keys: Tensor, name: str, scale: Scale, seed: int, display: Display) -> Arrays:
+def changes_of(variant: Variant) -> str:
+    """What of the paper's recipe is another than the usual, to be put behind a name; nothing if all is as ever."""
+    usual = Variant()
+    changed = [] if variant.architecture == usual.architecture else [variant.architecture]
+    changed += [f"without_{trick}" for trick in sorted(usual.tricks - variant.tricks)]
+    return "".join(f"-{change}" for change in changed)
+
+
+def _papers(
+    stream: Stream, keys: Tensor, name: str, variant: Variant, scale: Scale, seed: int, display: Display
+) -> Arrays:
     display.say(f"{name}, seed {seed}")
     started = time.perf_counter()
     # The newest rows of the past, like everyone's, but of these only such as no weight was trained or chosen by.
     newest = stream.among_drawn(newest_of_past(stream))
     held_out = np.setdiff1d(newest, papers_splits(stream, scale, seed).examples)
     asked = np.concatenate([held_out, stream.asked])
-    answers = run_paper_recipe(stream, keys, PAPERS[name], scale, seed, asked=asked, display=display)
+    answers = run_paper_recipe(stream, keys, variant, scale, seed, asked=asked, display=display)
     earlier, later = np.split(answers, [len(held_out)])
     before = accuracy(earlier, stream.labels[held_out]) if len(held_out) else np.nan
     return {"log_probs": later, "before": np.array(before), "seconds": np.array(time.perf_counter() - started)}

@@ -26,6 +26,8 @@ from recollect.training.loop import Run, train
 from recollect.training.objective import make_objective, make_predictor
 from recollect.training.progress import Display
 
+Architecture = Literal["perceiver", "mlp"]
+
 Trick = Literal[
     "similarity_residual",
     "input_dropout",
@@ -54,7 +56,7 @@ class Variant:
     `retrieval`: by learned queries, by similarity alone (the paper's alpha = 0, nothing learned), or no context.
     """
 
-    architecture: Literal["perceiver", "mlp"] = "perceiver"
+    architecture: Architecture = "perceiver"
     retrieve: Literal["labels", "items"] = "labels"
     retrieval: Literal["learned", "similarity", "none"] = "learned"
     tricks: frozenset[Trick] = BAG_OF_TRICKS

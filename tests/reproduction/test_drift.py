@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from recollect.comparison.runs import held_out_stream
-from recollect.errors import DataError
+from recollect.errors import DataError, SettingError
 from recollect.evaluation.results import COLUMNS
 from recollect.reproduction import drift
 from recollect.reproduction.tables import DAY, HALF_HOUR, accidents_stream, electricity_stream
@@ -75,6 +75,15 @@ def test_the_report_has_every_model_and_figure(tmp_path: Path) -> None:
     )
     assert again["models"]["recollect"] == report["models"]["recollect"]
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("parts/*/*.npz")} == ages
+
+
+def test_a_trick_that_is_not_in_the_bag_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        SettingError, match="there is no trick magic to leave out: choose among clipping, input_dropout"
+    ):
+        drift.run(
+            electricity_stream(), name="few", scale="quick", seeds=[0], out=tmp_path, force=False, without=["magic"]
+        )
 
 
 def test_held_out_rows_are_the_newest_of_the_past() -> None:
