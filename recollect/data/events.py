@@ -112,9 +112,11 @@ def make_events(
                 "a label can't be known before the row happened"
             ),
         )
-    label = None if schema.label is None else _required(frame[schema.label], faults, "label")
-    if label is not None and labels is not None:
-        _check_within(label, labels, faults, frame[schema.label].name)
+    label = None
+    if schema.label is not None:
+        label = _required(frame[schema.label], faults, "label")
+        if labels is not None:
+            _check_within(label, labels, faults, schema.label)
     if schema.id is None:
         id = table.place + pl.Series("id", chunk.numbers).cast(pl.String)
     else:

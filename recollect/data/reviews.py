@@ -151,7 +151,7 @@ def _standardised(
     fitted = fit_features(table(reviews.text[rows]), TableSchema(text=("text",)), {"text": embeddings[rows]})
     if not fitted.embedded:
         raise DataError("all texts before the cutoff have the same embedding: embed the texts of the reviews")
-    made = half_rows(*embeddings.shape, folder)
+    made = half_rows(len(embeddings), embeddings.shape[1], folder)
     for start in range(0, len(reviews), _ROWS_AT_ONCE):
         some = slice(start, start + _ROWS_AT_ONCE)
         made[some] = fitted(table(reviews.text[some]), {"text": embeddings[some]})["text"].numpy()

@@ -139,7 +139,7 @@ def _ours(stream: Stream, seed: int, scale: Scale, display: Display, name: str, 
 def changes_of(variant: Variant) -> str:
     """What of the paper's recipe is another than the usual, to be put behind a name; nothing if all is as ever."""
     usual = Variant()
-    changed = [] if variant.architecture == usual.architecture else [variant.architecture]
+    changed: list[str] = [] if variant.architecture == usual.architecture else [variant.architecture]
     changed += [f"without_{trick}" for trick in sorted(usual.tricks - variant.tricks)]
     return "".join(f"-{change}" for change in changed)
 
