@@ -109,7 +109,7 @@ def make_app(service: Service) -> FastAPI:
             ],
             as_of=schemas.Moment(service.rows.shown(answered.as_of)),
             version=answered.version,
-            model=service.fingerprint,
+            model=answered.model,
             unscored=answered.unscored,
         )
 
@@ -179,9 +179,9 @@ def make_app(service: Service) -> FastAPI:
     async def reload() -> schemas.ReloadOut:
         """Load the model anew from its directory; no request is dropped."""
         model, before = await service.reload()
-        app.openapi_schema = None
         return schemas.ReloadOut(model=model, before=before)
 
+    service.on_reload = lambda: setattr(app, "openapi_schema", None)
     _add_page(app)
     app.add_middleware(
         Guard,
