@@ -116,7 +116,7 @@ def make_app(service: Service) -> FastAPI:
     @app.post("/items", dependencies=needs("write"), responses=told(409, 507), tags=["writing"])
     async def add(asked: schemas.ItemsRequest) -> schemas.WrittenResponse:
         """Labelled items, durable when this answers and visible to the next prediction. Sending one again changes
-        nothing; the same id with another label is refused, and then nothing of the request is written."""
+        nothing; the same id with another label, row or time is refused, and then nothing of the request is written."""
         given = [
             Given(each.row.root, each.id, each.label, _moment(each.time), _moment(each.known_at))
             for each in asked.items

@@ -187,7 +187,8 @@ class Engine:
             except Exception as error:
                 logger.exception("a batch failed")
                 for each in asked:
-                    self._done(each, error)
+                    if not each.answer.done():
+                        self._done(each, error)
                 asked = []
         self._save()
 

@@ -272,6 +272,7 @@ class Service:
         else:
             self.engine.replace(deployed).result()
             self._use(model)
+            self._on_version(deployed.snapshot.version)
             self.on_reload()
             return deployed.fingerprint, before
         finally:
@@ -286,8 +287,8 @@ class Service:
         self.engine.wake()
 
     def _on_version(self, version: int) -> None:
-        self._seen = version
-        self._observe_lag(version)
+        self._seen = max(self._seen, version)
+        self._observe_lag(self._seen)
 
     def _observe_lag(self, seen: int) -> None:
         now = time.monotonic()
