@@ -36,6 +36,11 @@ def train_table(
         sizes = replace(sizes, steps=steps, validate_every=max(1, min(sizes.validate_every, steps // 2)))
     recipe = with_model(recipe_named("default"), retrieve=retrieve)
     fitted = fit(
-        stream, recipe, seed=seed, sizes=sizes, bar=display.bar("training", sizes.steps), keys=like and like.keys
+        stream,
+        recipe,
+        seed=seed,
+        sizes=sizes,
+        bar=display.bar("training", sizes.steps),
+        keys=None if like is None else like.keys,
     )
     return replace(fitted.model, classes=prepared.classes[: stream.num_classes], intake=prepared.intake)
