@@ -52,6 +52,10 @@ def train(
     bad_rows: BadRowsOption = "fail",
     embedder: EmbedderOption = "wordllama",
     cache: CacheOption = None,
+    keys_of: Annotated[
+        Path | None,
+        typer.Option(help="See rows as this model does, with its columns, keys and classes: its history fits both."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a model that is there.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -64,11 +68,13 @@ def train(
     settings = dict(locals())
     from recollect.cli_reproduce import default_cache, use_threads
     from recollect.comparison.settings import cutoff_from, read_table
-    from recollect.deployed import append_events, create_history
+    from recollect.deployed import append_events, create_history, intake_of
     from recollect.errors import OutputExistsError
+    from recollect.trained import Trained
     from recollect.training.progress import Display
     from recollect.training.table import train_table
 
+    like = None if keys_of is None else Trained.load(keys_of)
     if model.exists() and any(model.iterdir()) and not force:
         raise OutputExistsError(f"{model} is not empty: choose another place for the model, or add --force")
     model.mkdir(parents=True, exist_ok=True)  # where it may not be, that is told before an hour of training
@@ -77,7 +83,8 @@ def train(
     features = {"text": text or [], "numeric": numeric or [], "categorical": categorical or [], "ignore": ignore or []}
     found: dict[str, Any] = {"model": str(model)}
     with told_as_json(as_json):
-        events, schema = read_table(data, {**roles, **features, "bad_rows": bad_rows})
+        known = None if like is None else intake_of(like).schema
+        events, schema = read_table(data, {**roles, **features, "bad_rows": bad_rows}, known)
         moment = None if cutoff is None else cutoff_from(cutoff, schema.plain_times)[1]
         with Display() as display:
             trained = train_table(
@@ -89,6 +96,7 @@ def train(
                 cache=cache or default_cache(),
                 seed=seed,
                 steps=steps,
+                like=like,
                 display=display,
             )
         trained.save(model, force=force)

@@ -4,6 +4,7 @@ Needs nothing but the standard library. One client for each thread: it holds one
 """
 
 import http.client
+import itertools
 import json
 import random
 import time
@@ -21,13 +22,26 @@ Moment = str | float
 RETRIED = (408, 429, 502, 503, 504)
 """Answers after which the same request may do better later."""
 
+LONGEST_PAUSE = 2.0
+"""Seconds between two attempts, unless the service asks for more."""
+
 
 class ServiceError(RecollectError):
-    """The service said no: its status, the kind of problem, and what to change."""
+    """The service said no: its status, the kind of problem, and what to change. `after_loss`: an answer to the same
+    request was lost before, so it may have been done then."""
 
-    def __init__(self, status: int, kind: str, detail: str, errors: Sequence[Mapping[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        detail: str,
+        errors: Sequence[Mapping[str, str]] = (),
+        *,
+        after_loss: bool = False,
+    ) -> None:
         super().__init__(f"{status} {kind}: {detail}")
         self.status, self.kind, self.detail, self.errors = status, kind, detail, list(errors)
+        self.after_loss = after_loss
 
 
 class ServiceUnreachable(RecollectError):
@@ -77,17 +91,28 @@ class NewItem:
 
 
 class Client:
-    """Speaks to one service, such as http://127.0.0.1:8000. Everything it sends may be sent twice without harm."""
+    """Speaks to one service, such as http://127.0.0.1:8000. What it sends again may be sent twice without harm.
+
+    It tries again `retries` times and for `patience` seconds, whichever is longer: enough for a service to be started
+    anew. It never comes back before the service said, and not at all if that is longer than its patience. With
+    `retries` 0 nothing is sent again.
+    """
 
     def __init__(
-        self, url: str = "http://127.0.0.1:8000", *, token: str | None = None, timeout: float = 60.0, retries: int = 4
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        token: str | None = None,
+        timeout: float = 60.0,
+        retries: int = 4,
+        patience: float = 15.0,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SettingError(f"{url!r} is no address of a service: give one such as http://127.0.0.1:8000")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=timeout)
-        self._prefix, self._retries = parts.path.rstrip("/"), retries
+        self._prefix, self._retries, self._patience = parts.path.rstrip("/"), retries, patience
         self._headers = {"Content-Type": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -146,12 +171,13 @@ class Client:
         return bool(found["changed"])
 
     def erase(self, id: str) -> bool:
-        """Out of every view; whether there was anything."""
+        """Out of every view; whether there was anything. If an answer was lost on the way and it is gone when asked
+        again, that is taken to be our doing."""
         try:
             self._send("DELETE", f"/items/{quote(id, safe='')}")
         except ServiceError as error:
             if error.status == 404:
-                return False
+                return error.after_loss
             raise
         return True
 
@@ -174,17 +200,24 @@ class Client:
             return False
 
     def reload(self) -> str:
-        """Have the model loaded anew; its fingerprint."""
-        return str(self._send("POST", "/admin/reload")["model"])
+        """Have the model loaded anew; its fingerprint. Not sent again after a timeout: it may still be loading."""
+        self._connection.close()  # one that was closed over there meanwhile could not be told from a lost answer
+        return str(self._send("POST", "/admin/reload", twice=False)["model"])
 
-    def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, twice: bool = True
+    ) -> dict[str, Any]:
+        """Without `twice` nothing is sent again that may have arrived."""
         data = None if body is None else json.dumps(body).encode()
-        for attempt in range(self._retries + 1):
-            last = attempt == self._retries
+        began, lost = time.monotonic(), False
+        for attempt in itertools.count():
+            left = self._patience - (time.monotonic() - began) if self._retries else 0.0
+            last = attempt >= self._retries and left <= 0
             try:
                 status, answer, retry_after = self._once(method, path, data)
             except (OSError, http.client.HTTPException) as error:
-                if last:
+                lost = lost or not isinstance(error, ConnectionRefusedError)
+                if last or (lost and not twice):
                     raise ServiceUnreachable(
                         f"no answer from {self._connection.host}:{self._connection.port} ({error!r}): is it running?"
                     ) from error
@@ -192,10 +225,12 @@ class Client:
             else:
                 if status < 400:
                     return answer
-                if status not in RETRIED or last:
+                if status not in RETRIED or last or retry_after > self._patience:
                     kind = str(answer.get("type", "")).removeprefix("urn:recollect:")
-                    raise ServiceError(status, kind, str(answer.get("detail", "")), answer.get("errors", ()))
-            time.sleep(min(10.0, max(retry_after, 0.1 * 2**attempt) * random.uniform(0.5, 1.0)))
+                    detail, errors = str(answer.get("detail", "")), answer.get("errors", ())
+                    raise ServiceError(status, kind, detail, errors, after_loss=lost)
+            # Not all at once: those who were sent away together would come back together.
+            time.sleep(max(retry_after, min(LONGEST_PAUSE, 0.1 * 2**attempt)) * random.uniform(1.0, 1.5))
         raise AssertionError("the last attempt returns or raises")
 
     def _once(self, method: str, path: str, data: bytes | None) -> tuple[int, dict[str, Any], float]:

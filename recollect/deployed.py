@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import torch
+from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -129,18 +131,33 @@ def raw_json(row: dict[str, Any]) -> str:
     return json.dumps(plain, ensure_ascii=False, default=str)
 
 
+def _check_classes(model: Trained, snapshot: Snapshot) -> None:
+    """A label is stored as its number among the history's classes, and answered as its number among the model's."""
+    if snapshot.classes[: len(model.classes)] != model.classes:
+        raise SettingError(
+            f"the first classes of history {snapshot.url} are not those of the model, in their order: train with "
+            "--keys-of the model that the history was made with, or make another history with recollect train --history"
+        )
+
+
 class Deployed:
     """A model following a history. One thread at a time."""
 
     def __init__(self, model: Trained, history: History) -> None:
         self.model, self.history = model, history
         self.intake = intake_of(model)
+        _check_classes(model, history.snapshot)
         self.live: Live = model.live()
         self.live.follow(history.snapshot)
 
     @staticmethod
     def open(model: str | Path, history: str | Path) -> "Deployed":
         return Deployed(Trained.load(Path(model)), History.open(history))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the model."""
+        return self.model.fingerprint()
 
     @property
     def snapshot(self) -> Snapshot:
@@ -157,12 +174,11 @@ class Deployed:
 
     def now(self) -> int | float:
         """The moment after everything that is known, or the present, whichever is later."""
-        view = self.live.lookup.view
-        newest = [part.known_at[-1].item() for part in (view.items, view.tail) if len(part)]
+        newest = self.live.lookup.view.newest
         if self.intake.schema.plain_times:
-            return float(np.nextafter(max(newest, default=0.0), np.inf))
+            return float(np.nextafter(newest or 0.0, np.inf))
         present = int(datetime.now(UTC).timestamp() * 1e6) * 1000
-        return max([present, *(int(each) + 1 for each in newest)])
+        return present if newest is None else max(present, int(newest) + 1)
 
     def features(self, columns: pl.DataFrame) -> tuple[Features, Tensor]:
         """What the model sees of raw rows, and their keys."""
@@ -189,8 +205,7 @@ class Deployed:
         positions = answers.precedents.gather(1, order)
         weights = answers.attention.gather(1, order)
         stored = view.at("row", positions)
-        labels, times = view.at("label", positions), view.at("time", positions)
-        ages = (as_of.unsqueeze(1) - times).double() / (1.0 if self.intake.schema.plain_times else 86_400e9)
+        labels, ages = view.at("label", positions), self.ages(positions, as_of)
         near = torch.nn.functional.cosine_similarity(view.at("key", positions).float(), keys.unsqueeze(1), dim=-1)
         there = positions >= 0
         ids = self._ids(snapshot, stored[there].tolist())
@@ -215,6 +230,11 @@ class Deployed:
                 )
             found.append(Prediction(classes[int(log_probs.argmax())], probabilities, precedents))
         return found
+
+    def ages(self, positions: Int[Tensor, "batch few"], as_of: Shaped[Tensor, " batch"]) -> Float[Tensor, "batch few"]:
+        """How old items were at these moments: in days, or in the table's own unit where times are plain numbers."""
+        times = self.live.lookup.view.at("time", positions)
+        return (as_of.unsqueeze(1) - times).double() / (1.0 if self.intake.schema.plain_times else 86_400e9)
 
     def _ids(self, snapshot: Snapshot, rows: Sequence[int]) -> list[Any]:
         return [snapshot.column("id", row, row + 1)[0].item() for row in rows]

@@ -52,8 +52,8 @@ def name_of(data: Path) -> str:
     return data.name.split(".")[0]
 
 
-def read_table(data: Path, given: Mapping[str, Any]) -> tuple[Events, TableSchema]:
-    """The labelled events of a table with what was inferred of it, which is shown."""
+def read_table(data: Path, given: Mapping[str, Any], schema: TableSchema | None = None) -> tuple[Events, TableSchema]:
+    """The labelled events of a table with what was inferred of it, unless it is known, which is shown."""
     source: Any = data
     if str(data) == EXAMPLE:
         source = electricity_table()
@@ -63,7 +63,7 @@ def read_table(data: Path, given: Mapping[str, Any]) -> tuple[Events, TableSchem
     rows = first_rows(source)
     columns = {role: given[role] for role in ("time", "known_at", "label", "id")}
     features = {role: given[role] for role in ("text", "numeric", "categorical", "ignore")}
-    schema = infer_schema(rows, **columns, **features)
+    schema = schema or infer_schema(rows, **columns, **features)
     if schema.label is None:
         raise DataError(f"no column of {data.name} looks like a label: name it with --label")
     Console().print(schema_table(schema, rows))

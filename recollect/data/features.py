@@ -119,7 +119,8 @@ class FeatureMap:
                     f"the embedding {embedded.name} came {values.shape[1]} wide, {len(mean)} were fitted: "
                     "use the embedder that the features were fitted with"
                 )
-            features[self._feature_names[embedded.name]] = (torch.from_numpy(values) - mean) / embedded.deviation
+            centred = (torch.from_numpy(values) - mean) / embedded.deviation
+            features[self._feature_names[embedded.name]] = centred.nan_to_num(0.0)  # a missing one is as the mean
         return features
 
     @cached_property
@@ -236,6 +237,10 @@ def _fit_categories(table: pl.DataFrame, name: str, left_out: dict[str, str]) ->
 
 
 def _fit_embedding(values: NDArray[np.float32], name: str, left_out: dict[str, str]) -> EmbeddedColumn | None:
+    values = values[~np.isnan(values).any(1)]
+    if not len(values):
+        left_out[name] = "always missing before the cutoff"
+        return None
     mean = values.mean(0, dtype=np.float64)
     deviation = float(np.sqrt(np.square(values - mean.astype(np.float32)).mean(dtype=np.float64)))
     if deviation <= 1e-12:
@@ -265,13 +270,22 @@ def _array(table: pl.DataFrame, embeddings: Mapping[str, NDArray[Any]], name: st
     if name in embeddings:
         values = np.asarray(embeddings[name], dtype=np.float32)
     elif name in table.columns and table[name].dtype != pl.String:
-        rows = _column(table, name).to_list()
+        rows = _lists(table[name])
         values = np.array(rows, dtype=np.float32).reshape(len(rows), -1) if rows else np.empty((0, 0), np.float32)
     else:
         raise DataError(f"the text column {name} came without its embedding: embed it, and hand the array in")
     if len(values) != table.height:
         raise DataError(f"the embedding {name} has {len(values)} rows, the table {table.height}: give one for each row")
     return values
+
+
+def _lists(column: pl.Series) -> list[list[float]]:
+    """Of every row; a missing list is one of NaNs."""
+    if not column.null_count():
+        return column.to_list()
+    rows = column.cast(pl.List(pl.Float32)).to_list()
+    width = column.dtype.shape[0] if isinstance(column.dtype, pl.Array) else max(len(row or ()) for row in rows)
+    return [[np.nan] * width if row is None else row for row in rows]
 
 
 def _column(table: pl.DataFrame, name: str) -> pl.Series:

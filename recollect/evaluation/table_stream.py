@@ -28,11 +28,19 @@ class Prepared:
 
 
 def prepare(
-    events: Events, schema: TableSchema, *, cutoff: int | float | None, bins: int, embedder: str | None, cache: Path
+    events: Events,
+    schema: TableSchema,
+    *,
+    cutoff: int | float | None,
+    bins: int,
+    embedder: str | None,
+    cache: Path,
+    seen_as: tuple[Intake, tuple[str, ...]] | None = None,
 ) -> Prepared:
     """Events in order of time, features fitted on those known before the cutoff, and `bins` equal spans after it.
 
-    Without a cutoff all of them are the past.
+    Without a cutoff all of them are the past. `seen_as` is the intake of another model and its classes: then nothing is
+    fitted, and these classes come first.
     """
     events = events.take(np.argsort(events.time, kind="stable"))
     if events.label is None:
@@ -51,16 +59,16 @@ def prepare(
             f"{len(past)} labels are known before the cutoff and {int((events.time >= cutoff).sum())} rows come after "
             "it: choose one in between with --cutoff"
         )
-    classes = class_names(events.label, past)
+    classes = class_names(events.label, past, () if seen_as is None else seen_as[1])
     first_code = {name: code for code, name in enumerate(classes)}
     labels = events.label.replace_strict(first_code, return_dtype=pl.Int64).to_numpy().copy()
-    of_past = int(labels[past].max()) + 1
+    of_past = max(int(labels[past].max()) + 1, 0 if seen_as is None else len(seen_as[1]))
     if of_past < 2:
         raise DataError(
             f"the label is always {classes[0]!r} before the cutoff: choose a later cutoff, or another label column"
         )
     embeddings = embed_texts(events.columns, schema, embedder, cache)
-    intake = fit_intake(events.columns, past, schema, embedder, embeddings)
+    intake = seen_as[0] if seen_as else fit_intake(events.columns, past, schema, embedder, embeddings)
     if not intake.features.specs:
         left_out = "; ".join(f"{name}: {why}" for name, why in intake.features.left_out.items())
         raise DataError(f"no column is left to learn from ({left_out or 'none was given'}): declare other features")
@@ -78,8 +86,11 @@ def prepare(
     return Prepared(stream, intake, classes, events)
 
 
-def class_names(labels: pl.Series, past: NDArray[np.int64]) -> tuple[str, ...]:
-    """Classes of the past in order, numbers by their value; then those first seen later, as they come."""
+def class_names(labels: pl.Series, past: NDArray[np.int64], first: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Classes of the past in order, numbers by their value; then those first seen later, as they come. Where some are
+    to be `first`, all others are in the order they come in, as in a history."""
+    if first:
+        return (*first, *(name for name in labels.unique(maintain_order=True).to_list() if name not in first))
     before = labels.gather(past).unique().to_list()
     try:
         before = sorted(before, key=float)

@@ -118,6 +118,18 @@ class TableView:
         return -(-len(self.items) // TAIL_ALIGNMENT) * TAIL_ALIGNMENT
 
     @functools.cached_property
+    def newest(self) -> int | float | None:
+        """When the last label that is not erased was known."""
+        moments = [self._last(part, first) for first, part in ((0, self.items), (self.tail_start, self.tail))]
+        return max((moment for moment in moments if moment is not None), default=None)
+
+    def _last(self, part: Columns, first: int) -> int | float | None:
+        gone = self.gone[(self.gone >= first) & (self.gone < first + len(part))].flip(0)
+        at_the_end = torch.arange(first + len(part) - 1, first + len(part) - 1 - len(gone), -1, device=gone.device)
+        left = len(part) - int((gone == at_the_end).cumprod(0).sum())
+        return part.known_at[left - 1].item() if left else None
+
+    @functools.cached_property
     def some_position(self) -> int:
         """Of an item that is there, to stand where none was selected; there must be one."""
         everything = torch.cat(

@@ -53,6 +53,11 @@ class Snapshot:
         return self.num_rows
 
     @property
+    def num_items(self) -> int:
+        """Less what was erased; a corrected item counts once."""
+        return self.num_rows - len(np.union1d(self.superseded.rows, self.erased))
+
+    @property
     def superseded(self) -> Superseded:
         changes = self._changes
         return Superseded(changes.superseded_row, changes.superseded_until, changes.superseded_commit)
@@ -140,6 +145,15 @@ class Snapshot:
         found[places] = rows
         return found
 
+    def versions(self, ids: Any) -> list[list[int]]:
+        """All rows of each id, those before corrections too, the oldest first."""
+        found: list[list[int]] = [[] for _ in ids]
+        if len(ids):
+            places, rows = find_rows(self._parts, check_ids(ids, self.schema), self.schema, [self.erased])
+            for place, row in zip(places.tolist(), rows.tolist(), strict=True):
+                found[place].append(row)
+        return [sorted(each) for each in found]
+
     def as_of(self, t: Any, version: int | None = None) -> "View":
         """What was visible at a moment, with the labels known then; the same for ever, erasures excepted.
 
@@ -164,7 +178,7 @@ class Snapshot:
             "path": self.url,
             "version": self.version,
             "generation": self.generation,
-            "items": rows - erased - len(np.setdiff1d(self.superseded.rows, self.erased)),
+            "items": self.num_items,
             "rows": rows,
             "corrections": len(self.superseded.rows),
             "erased": erased + len(self._changes.removed_commit),

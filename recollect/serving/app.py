@@ -109,14 +109,14 @@ def make_app(service: Service) -> FastAPI:
             ],
             as_of=schemas.Moment(service.rows.shown(answered.as_of)),
             version=answered.version,
-            model=service.fingerprint,
+            model=answered.model,
             unscored=answered.unscored,
         )
 
     @app.post("/items", dependencies=needs("write"), responses=told(409, 507), tags=["writing"])
     async def add(asked: schemas.ItemsRequest) -> schemas.WrittenResponse:
         """Labelled items, durable when this answers and visible to the next prediction. Sending one again changes
-        nothing; the same id with another label is refused, and then nothing of the request is written."""
+        nothing; the same id with another label, row or time is refused, and then nothing of the request is written."""
         given = [
             Given(each.row.root, each.id, each.label, _moment(each.time), _moment(each.known_at))
             for each in asked.items
@@ -179,9 +179,9 @@ def make_app(service: Service) -> FastAPI:
     async def reload() -> schemas.ReloadOut:
         """Load the model anew from its directory; no request is dropped."""
         model, before = await service.reload()
-        app.openapi_schema = None
         return schemas.ReloadOut(model=model, before=before)
 
+    service.on_reload = lambda: setattr(app, "openapi_schema", None)
     _add_page(app)
     app.add_middleware(
         Guard,

@@ -18,9 +18,12 @@ from typing import Any
 import polars as pl
 import torch
 
+from recollect.data.schema import TableSchema
 from recollect.deployed import Deployed, Prediction
+from recollect.errors import RecollectError
+from recollect.live import Progress
 from recollect.predictor import TILE_ROWS
-from recollect.serving.problems import Problem, too_late, too_many
+from recollect.serving.problems import Problem, closing, too_late, too_many
 from recollect.serving.record import HeadsRecord
 from recollect.serving.settings import Limits
 
@@ -39,6 +42,11 @@ REST = 3.0
 """When items come faster than they can be scored, scoring is followed by so many times as long without, so that
 predictions don't wait for that. Only when nobody has asked for a second it goes on and on."""
 
+NO_NUMBER = (
+    "the answer came out as no number, perhaps since an item of the history has a time beyond all sense (recollect "
+    "history inspect shows the last): DELETE /items/{id}"
+)
+
 IDLE_SECONDS = 0.25
 SAVED_AFTER = 1.0
 """Seconds between saves of the heads' record: what a crash costs the next start."""
@@ -46,13 +54,16 @@ SAVED_AFTER = 1.0
 
 @dataclass(frozen=True)
 class Answered:
-    """Predictions of one request, as of one moment, at one version of the history. `unscored` items were waiting."""
+    """Predictions of one request by one model, as of one moment, at one version of the history. `unscored` items were
+    waiting. `ages` are those of all precedents the model was shown."""
 
     predictions: list[Prediction]
+    model: str
     as_of: int | float
     version: int
     unscored: int
     entropies: list[float]
+    ages: list[float]
 
 
 @dataclass
@@ -65,12 +76,22 @@ class Asked:
     since: float = field(default_factory=time.monotonic)
 
 
+@dataclass
+class Replacing:
+    deployed: Deployed
+    done: "Future[None]" = field(default_factory=Future)
+
+
 @dataclass(frozen=True)
 class Watching:
-    """Told what happens, for those who count: sizes of batches, seconds waited, and each new version that is seen."""
+    """Told what happens, for those who count: sizes of batches, and each new version that is seen."""
 
     on_batch: Callable[[int], None] = lambda size: None
     on_version: Callable[[int], None] = lambda version: None
+
+
+class Stopped(Exception):
+    """The service is being stopped before it was ready."""
 
 
 class Engine:
@@ -79,13 +100,15 @@ class Engine:
     def __init__(self, deployed: Deployed, state: Path, limits: Limits, watching: Watching | None = None) -> None:
         self._deployed, self._state, self._limits = deployed, state, limits
         self._watching = watching or Watching()
-        self._jobs: queue.SimpleQueue[Asked | Deployed | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Asked | Replacing | None] = queue.SimpleQueue()
         self._waiting_rows = 0
         self._lock = threading.Lock()
         self._closing = False
         self._record = HeadsRecord(deployed, state)
         self._saved_at = self._answered_at = self._rested_at = time.monotonic()
         self.ready = threading.Event()
+        self.failed: RecollectError | None = None
+        """Why it will never be ready."""
         self._thread = threading.Thread(target=self._run, name="recollect-model", daemon=True)
 
     def start(self) -> None:
@@ -105,20 +128,25 @@ class Engine:
         asked = Asked(columns, as_of, most, rows)
         with self._lock:
             if self._closing:
-                raise Problem(503, "closing", "the service is being stopped: send this elsewhere", retry_after=1)
+                raise closing()
             if self._waiting_rows + columns.height > max(self._limits.queue, columns.height):
                 raise too_many("inputs")
             self._waiting_rows += columns.height
-        self._jobs.put(asked)
+            self._jobs.put(asked)
         return asked.answer
 
     def wake(self) -> None:
         """There is something new in the history."""
         self._jobs.put(None)
 
-    def replace(self, deployed: Deployed) -> None:
-        """From the next batch on this one answers; it must have caught up."""
-        self._jobs.put(deployed)
+    def replace(self, deployed: Deployed) -> "Future[None]":
+        """From the next batch on this one answers; it must have caught up. Done when it does."""
+        replacing = Replacing(deployed)
+        with self._lock:
+            if self._closing:
+                raise closing()
+            self._jobs.put(replacing)
+        return replacing.done
 
     def close(self) -> None:
         """Answers what was asked, then ends."""
@@ -131,11 +159,21 @@ class Engine:
     # The thread
 
     def _run(self) -> None:
-        try:
-            prepare(self._deployed, self._record)
-            self.ready.set()
-        except Exception:
-            logger.exception("the model could not be made ready")
+        if self._prepare():
+            self._serve()
+        self._refuse_the_rest()
+
+    def _refuse_the_rest(self) -> None:
+        with self._lock:
+            self._closing = True
+        while not self._jobs.empty():
+            job = self._jobs.get()
+            if isinstance(job, Replacing):
+                job.done.set_exception(closing())
+            elif job is not None and self._wanted(job):
+                self._done(job, closing())
+
+    def _serve(self) -> None:
         asked: list[Asked] = []
         while not (self._closing and self._jobs.empty() and not asked):
             asked = self._gather(asked)
@@ -149,13 +187,31 @@ class Engine:
             except Exception as error:
                 logger.exception("a batch failed")
                 for each in asked:
-                    self._done(each, error)
+                    if not each.answer.done():
+                        self._done(each, error)
                 asked = []
         self._save()
 
+    def _prepare(self) -> bool:
+        try:
+            prepare(self._deployed, self._record, self._stop_if_closing)
+        except Stopped:
+            return False
+        except Exception as error:
+            if not isinstance(error, RecollectError):
+                logger.exception("the model could not be made ready")
+            self.failed = RecollectError(f"the model could not be made ready: {error}")
+            return False
+        self.ready.set()
+        return True
+
+    def _stop_if_closing(self, done: int, total: int) -> None:
+        if self._closing:
+            raise Stopped
+
     def _gather(self, asked: list[Asked]) -> list[Asked]:
         """Whatever waits, up to one batch; nothing if nothing comes for a while."""
-        rows = sum(each.columns.height for each in asked)
+        rows = 0  # those left over as of some moment of the past don't keep anybody out
         wait = not asked and not self._closing and not self._may_score()
         patience = QUIET_SECONDS if self.unscored else IDLE_SECONDS
         while rows < ROWS_AT_ONCE:
@@ -164,9 +220,10 @@ class Engine:
             except queue.Empty:
                 break
             wait = False
-            if isinstance(job, Deployed):
+            if isinstance(job, Replacing):
                 self._save()
-                self._deployed, self._record = job, HeadsRecord(job, self._state)
+                self._deployed, self._record = job.deployed, HeadsRecord(job.deployed, self._state)
+                job.done.set_result(None)
             elif job is not None:
                 asked.append(job)
                 rows += job.columns.height
@@ -191,28 +248,36 @@ class Engine:
             self._watching.on_version(deployed.snapshot.version)
 
     def _answer(self, asked: list[Asked]) -> list[Asked]:
-        """Answers those it can, together if they are as of the same moment; returns those whose moment has items that
-        are still to be scored."""
-        now = self._deployed.now()
-        together: dict[int | float, list[Asked]] = {}
-        later = []
+        """Answers those it can, together if they are as of the same moment: first those as of now. Returns those whose
+        moment has items that are still to be scored; some are scored for one of these moments at a time."""
+        together: dict[int | float | None, list[Asked]] = {None: []}
         for each in asked:
-            as_of = now if each.as_of is None else each.as_of
-            if each.as_of is not None and self._catch_up(as_of, TOGETHER):
-                later.append(each)
+            if _fits(each, self._deployed.intake.schema):
+                together.setdefault(each.as_of, []).append(each)
             else:
-                together.setdefault(as_of, []).append(each)
+                self._done(each, reloaded())
+        as_of_now = together.pop(None)
+        if as_of_now:
+            self._answer_group(as_of_now, self._deployed.now())
+        later: list[Asked] = []
         for as_of, group in together.items():
-            self._watching.on_batch(sum(each.columns.height for each in group))
-            try:
-                self._answer_together(group, as_of)
-            except Exception:
-                for each in group:  # one by one: who is to blame, and nobody else, is told
-                    try:
-                        self._answer_together([each], as_of)
-                    except Exception as error:
-                        self._done(each, error)
+            assert as_of is not None
+            if self._catch_up(as_of, 0 if later else TOGETHER):
+                later += group
+            else:
+                self._answer_group(group, as_of)
         return later
+
+    def _answer_group(self, group: list[Asked], as_of: int | float) -> None:
+        self._watching.on_batch(sum(each.columns.height for each in group))
+        try:
+            self._answer_together(group, as_of)
+        except Exception:
+            for each in group:  # one by one: who is to blame, and nobody else, is told
+                try:
+                    self._answer_together([each], as_of)
+                except Exception as error:
+                    self._done(each, error)
 
     def _answer_together(self, asked: list[Asked], moment: int | float) -> None:
         deployed = self._deployed
@@ -224,15 +289,27 @@ class Engine:
                 answers = deployed.live.answer(features, keys, as_of, most=TOGETHER)
         else:
             answers = deployed.live.answer(features, keys, as_of, most=0)
+        if answers.log_probs.isnan().any():
+            raise Problem(500, "no-number", NO_NUMBER)
         most, rows = max(each.most for each in asked), any(each.rows for each in asked)
         predictions = deployed.described(answers, keys, as_of, most=most, rows=rows)
         share = answers.attention.double()
         entropies = (-torch.special.xlogy(share, share).sum(1)).tolist()
+        ages = deployed.ages(answers.precedents, as_of)
         first = 0
         for each in asked:
             end = first + each.columns.height
             found = [_as_wanted(prediction, each) for prediction in predictions[first:end]]
-            self._done(each, Answered(found, moment, deployed.snapshot.version, self.unscored, entropies[first:end]))
+            answered = Answered(
+                found,
+                deployed.fingerprint,
+                moment,
+                deployed.snapshot.version,
+                self.unscored,
+                entropies[first:end],
+                ages[first:end][answers.precedents[first:end] >= 0].tolist(),
+            )
+            self._done(each, answered)
             first = end
 
     def _done(self, asked: Asked, outcome: Answered | BaseException) -> None:
@@ -278,13 +355,13 @@ class Engine:
         _save(self._record)
 
 
-def prepare(deployed: Deployed, record: HeadsRecord) -> None:
+def prepare(deployed: Deployed, record: HeadsRecord, on_progress: Progress | None = None) -> None:
     """Everything that the first answer would have to wait for."""
     found = record.load()
     dtype = deployed.live.lookup.view.items.known_at.dtype
     now = torch.tensor([deployed.now()], dtype=dtype)
     # What came after a record was saved need not keep everyone waiting: it is scored as if it came now.
-    deployed.live.catch_up(now, most=0 if found else None)
+    deployed.live.catch_up(now, on_progress, most=0 if found else None)
     # An empty row goes the whole way, so that the embedder is loaded and memory has been asked for.
     features, keys = deployed.features(_empty_row(deployed))
     deployed.described(deployed.live.answer(features, keys, now, most=0), keys, now, most=1, rows=True)
@@ -307,6 +384,17 @@ def _empty_row(deployed: Deployed) -> pl.DataFrame:
     columns += [pl.Series(name, [None], pl.String) for name in (*schema.categorical, *schema.text)]
     columns += [pl.Series(name, [None], pl.Array(pl.Float32, width)) for name, width in schema.embedding.items()]
     return pl.DataFrame(columns)
+
+
+def reloaded() -> Problem:
+    detail = "a model of another table was loaded while this was waiting: send this again, with the columns of that one"
+    return Problem(503, "reloaded", detail, retry_after=1)
+
+
+def _fits(asked: Asked, schema: TableSchema) -> bool:
+    """Whether it was read for a model of the same table: another may have been loaded since."""
+    same_times = asked.as_of is None or isinstance(asked.as_of, float) == schema.plain_times
+    return same_times and tuple(asked.columns.columns) == schema.features
 
 
 def _as_wanted(prediction: Prediction, asked: Asked) -> Prediction:

@@ -28,11 +28,11 @@ class Metrics:
         self.predictions = Counter("recollect_predictions", "Inputs answered", **made)
         self.labels = Counter("recollect_labels", "Labels that came for inputs answered before", ["right"], **made)
         self.accuracy = Gauge(
-            "recollect_running_accuracy", "Of the last thousand answers whose labels came back", **made
+            "recollect_running_accuracy", "Of the last thousand answers whose labels came back to this process", **made
         )
         self.items = Counter("recollect_items_added", "Items made durable by this process", **made)
         self.visible_lag = Histogram(
-            "recollect_visible_lag_seconds", "From durable to seen by the model", buckets=SECONDS, **made
+            "recollect_visible_lag_seconds", "From being handed in to being seen by the model", buckets=SECONDS, **made
         )
         self.entropy = Histogram(
             "recollect_attention_entropy_nats",
@@ -41,10 +41,13 @@ class Metrics:
             **made,
         )
         self.ages = Histogram(
-            "recollect_precedent_age", "Age of precedents shown, in days or plain numbers", buckets=AGES, **made
+            "recollect_precedent_age",
+            "Age of all precedents of answers, in days or plain numbers",
+            buckets=AGES,
+            **made,
         )
         gauges = {
-            "history_items": "Rows of the history",
+            "history_items": "Items of the history, less those erased, each corrected one once",
             "history_version": "Commits of the history",
             "unscored_items": "Items that don't count for the weights of the heads yet",
             "waiting_inputs": "Inputs waiting for an answer",
@@ -56,13 +59,12 @@ class Metrics:
         self.accuracy.set(math.nan)
         self._recent: list[bool] = []
 
-    def answered(self, predictions: Sequence[Prediction], entropies: Sequence[float]) -> None:
+    def answered(self, predictions: Sequence[Prediction], entropies: Sequence[float], ages: Sequence[float]) -> None:
         self.predictions.inc(len(predictions))
         for entropy in entropies:
             self.entropy.observe(entropy)
-        for prediction in predictions:
-            for precedent in prediction.precedents:
-                self.ages.observe(precedent.age)
+        for age in ages:
+            self.ages.observe(age)
 
     def labelled(self, right: Sequence[bool]) -> None:
         for each in right:

@@ -64,6 +64,10 @@ def not_ready() -> Problem:
     return Problem(503, "not-ready", detail, retry_after=1)
 
 
+def closing() -> Problem:
+    return Problem(503, "closing", "the service is being stopped: send this elsewhere", retry_after=1)
+
+
 def invalid(errors: Sequence[Fault]) -> Problem:
     first, more = errors[0], len(errors) - 1
     detail = f"{first['pointer']}: {first['detail']}" + (f" (and {more} more, see errors)" if more else "")

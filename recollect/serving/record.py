@@ -22,7 +22,7 @@ class HeadsRecord:
 
     def __init__(self, deployed: Deployed, folder: Path) -> None:
         self._deployed, self._folder = deployed, folder
-        self._model = deployed.model.fingerprint()
+        self._model = deployed.fingerprint
         self.path = folder / f"record-{self._model}.bin"
         self.saved_rows = -1
 

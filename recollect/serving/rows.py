@@ -25,6 +25,9 @@ ID, LABEL = "(id)", "(label)"
 
 Moment = str | float | int
 
+LATEST = 2.0**53
+"""Of plain numbers: beyond it one more makes no difference, and no later moment could be told from this one."""
+
 
 @dataclass(frozen=True)
 class Given:
@@ -69,11 +72,11 @@ class Rows:
         found = None
         if isinstance(value, str) and not plain:
             found = read_times(pl.Series([value if _is_unicode(value) else ""]), "datetime")[0]
-        elif plain and _is_number(value):
+        elif plain and _is_number(value) and abs(float(value)) < LATEST:
             found = value
         if found is None:
             detail = (
-                "is not a number, and times of this model are plain numbers"
+                "is not a number below 2^53, and times of this model are plain numbers: give one in the table's unit"
                 if plain
                 else "is not a time: give ISO 8601 such as 2024-05-01T12:00:00Z, in the years 1678 to 2261"
             )
@@ -81,8 +84,8 @@ class Rows:
         return float(found) if plain else int(found)
 
     def shown(self, moment: int | float) -> str | float:
-        """A stored moment as JSON; `moment` reads it back exactly."""
-        return float(moment) if self.schema.plain_times else f"{np.datetime64(int(moment), 'ns')}Z"
+        """A stored moment as JSON; `moment` reads it back exactly. Plain numbers are floats, and only they are."""
+        return moment if isinstance(moment, float) else f"{np.datetime64(moment, 'ns')}Z"
 
     def _times(self, given: Sequence[Given], role: str, place: str) -> Times:
         values = np.zeros(len(given), np.float64 if self.schema.plain_times else np.int64)
@@ -108,6 +111,8 @@ class Rows:
             raise invalid([{"pointer": place, "detail": str(error)}]) from error
         if bad:
             raise invalid([{"pointer": f"{place}/{each.row}", "detail": each.message} for each in bad])
+        # A table's 17.0 is 17; what somebody calls an item is for them to say, and asked for by that very name.
+        events = replace(events, id=pl.Series("id", [each.id for each in given], pl.String))
         if not numeric:
             return events
         numbers = np.array([[each.row.get(name) for name in numeric] for each in given], np.float64)

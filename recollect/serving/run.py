@@ -90,6 +90,10 @@ class Server(uvicorn.Server):
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to end: a model that can't be made ready never will be, and whoever started this can do better."""
+        return await super().on_tick(counter) or self._service.engine.failed is not None
+
     def _reload(self) -> None:
         try:
             model, before = self._service.reload_now()
@@ -99,7 +103,7 @@ class Server(uvicorn.Server):
 
 
 def serve(settings: Settings) -> None:
-    """Until a signal ends it."""
+    """Until a signal ends it, or the model can't be made ready."""
     service = Service(settings)  # what is wrong with the settings is said by the command line, not in the log
     gc.freeze()
     gc.enable()
@@ -107,6 +111,8 @@ def serve(settings: Settings) -> None:
     _allow_connections()
     sys.setswitchinterval(SWITCH_SECONDS)
     make_server(service).run()
+    if service.engine.failed is not None:
+        raise service.engine.failed
 
 
 def make_server(service: Service) -> Server:

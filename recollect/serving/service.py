@@ -5,10 +5,12 @@ Threads: one answers (`engine`), one writes (`writing`), one keeps inputs (`kept
 
 import asyncio
 import json
+import logging
+import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -26,6 +28,8 @@ from recollect.serving.settings import Settings
 from recollect.serving.writing import Adding, Correcting, Erasing, Writing, Written, not_kept, not_there
 from recollect.trained import Trained
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 SHOWN_HOURS = 14 * 24
 SOON = 0.06
@@ -42,7 +46,9 @@ class Service:
         deployed = Deployed(model, History.open(settings.history))
         self._use(model)
         self.kept = KeptInputs(settings.state, keep_seconds=settings.keep_seconds)
-        self._committed: dict[int, float] = {}
+        self._submitted: dict[int, float] = {}
+        self._seen = deployed.snapshot.version
+        self._lag = threading.Lock()
         watching = Watching(self.metrics.batches.observe, self._on_version)
         self.engine = Engine(deployed, settings.state, settings.limits, watching)
         self.writing = Writing(
@@ -53,11 +59,17 @@ class Service:
             on_commit=self._on_commit,
         )
         self._reloading = threading.Lock()
+        self.on_reload: Callable[[], None] = lambda: None
 
     def _use(self, model: Trained) -> None:
         assert model.intake is not None
-        self.model, self.fingerprint = model, model.fingerprint()
+        self.model = model
         self.rows = Rows(model.intake.schema, longest=self.settings.limits.text)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the model that answers."""
+        return self.engine.deployed.fingerprint
 
     def start(self) -> None:
         self.engine.start()
@@ -89,7 +101,7 @@ class Service:
                 for id, each, prediction in zip(ids, given, answered.predictions, strict=True)
             ]
         )
-        self.metrics.answered(answered.predictions, answered.entropies)
+        self.metrics.answered(answered.predictions, answered.entropies, answered.ages)
         return answered, ids
 
     # Writing
@@ -103,8 +115,7 @@ class Service:
         written = await self._within_time(job.done)
         ids = events.id.to_list()
         assert events.label is not None
-        await self._compare(ids, events.label.to_list())
-        self.metrics.items.inc(written.statuses.count("added"))
+        await self._count(ids, events.label.to_list(), written)
         return written, ids
 
     async def label(self, given: Sequence[Given]) -> tuple[Written, list[str]]:
@@ -137,8 +148,7 @@ class Service:
         self.writing.submit(job)
         written = await self._within_time(job.done)
         assert events.label is not None
-        await self._compare(ids, events.label.to_list())
-        self.metrics.items.inc(written.statuses.count("added"))
+        await self._count(ids, events.label.to_list(), written)
         return written, ids
 
     async def _unknown(self, ids: Sequence[str], kept: dict[str, KeptInput]) -> list[int]:
@@ -147,6 +157,14 @@ class Service:
             return []
         there = await asyncio.to_thread(lambda: self.writing.snapshot().find([ids[index] for index in missing]))
         return [index for index, row in zip(missing, there.tolist(), strict=True) if row < 0]
+
+    async def _count(self, ids: Sequence[str], labels: Sequence[str], written: Written) -> None:
+        """What is stored is stored: who sent it is told so even where it can't be counted."""
+        self.metrics.items.inc(written.statuses.count("added"))
+        try:
+            await self._compare(ids, labels)
+        except (sqlite3.Error, OSError) as error:
+            logger.warning("%d labels could not be compared with what was answered: %s", len(ids), error)
 
     async def _compare(self, ids: Sequence[str], labels: Sequence[str]) -> None:
         """How good the answers were to what now has a label."""
@@ -197,13 +215,12 @@ class Service:
     async def status(self) -> dict[str, Any]:
         hours = await asyncio.to_thread(self.kept.hours, time.time() - SHOWN_HOURS * 3600)
         snapshot = self.engine.deployed.snapshot
-        view = self.engine.deployed.live.lookup.view
-        newest = max((part.known_at[-1].item() for part in (view.items, view.tail) if len(part)), default=None)
+        newest = self.engine.deployed.live.lookup.view.newest
         writes = "never" if self.settings.read_only else "here" if self.writing.is_writer else "elsewhere"
         return {
             "model": self.fingerprint,
             "version": snapshot.version,
-            "items": len(view) - len(view.gone) - len(view.superseded),
+            "items": snapshot.num_items,
             "newest": None if newest is None else self.rows.shown(newest),
             "classes": list(snapshot.classes),
             "columns": self.rows.schema.roles(),
@@ -226,7 +243,7 @@ class Service:
         snapshot = self.engine.deployed.snapshot
         return self.metrics.text(
             {
-                "history_items": snapshot.num_rows,
+                "history_items": snapshot.num_items,
                 "history_version": snapshot.version,
                 "unscored_items": self.engine.unscored,
                 "waiting_inputs": self.engine.waiting_rows,
@@ -253,22 +270,31 @@ class Service:
         except RecollectError as error:
             raise Problem(409, "not-loaded", f"{error}; the model that was loaded goes on answering") from error
         else:
+            self.engine.replace(deployed).result()
             self._use(model)
-            self.engine.replace(deployed)
-            return self.fingerprint, before
+            self._on_version(deployed.snapshot.version)
+            self.on_reload()
+            return deployed.fingerprint, before
         finally:
             self._reloading.release()
 
     # Both sides of a commit
 
-    def _on_commit(self, version: int) -> None:
-        self._committed[version] = time.monotonic()
+    def _on_commit(self, version: int, submitted: float) -> None:
+        with self._lag:
+            self._submitted[version] = submitted
+        self._observe_lag(self._seen)  # it may have been seen before this was told
         self.engine.wake()
 
     def _on_version(self, version: int) -> None:
+        self._seen = max(self._seen, version)
+        self._observe_lag(self._seen)
+
+    def _observe_lag(self, seen: int) -> None:
         now = time.monotonic()
-        for each in [each for each in list(self._committed) if each <= version]:
-            self.metrics.visible_lag.observe(now - self._committed.pop(each))
+        with self._lag:
+            for version in [version for version in self._submitted if version <= seen]:
+                self.metrics.visible_lag.observe(now - self._submitted.pop(version))
 
     def _check_batch(self, given: Sequence[Given]) -> None:
         if len(given) > self.settings.limits.batch:

@@ -5,26 +5,27 @@ hasn't tries for it again with each write, so that another takes over when the w
 """
 
 import errno
+import json
 import logging
 import queue
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from time import monotonic, time_ns
+from typing import Any, Literal
 
 import numpy as np
 
 from recollect.data.events import Events
-from recollect.deployed import append_events
+from recollect.deployed import ROW, append_events, raw_json
 from recollect.errors import HistoryError, HistoryLockedError, ItemError
 from recollect.history.reader import History
 from recollect.history.snapshot import Snapshot
 from recollect.history.writer import HistoryWriter
 from recollect.serving.kept_inputs import KeptInputs
-from recollect.serving.problems import Fault, Problem, no_room, too_many
+from recollect.serving.problems import Problem, closing, no_room, too_many
 from recollect.serving.rows import Times
 from recollect.trained import Trained
 
@@ -33,6 +34,10 @@ logger = logging.getLogger(__name__)
 ITEMS_AT_ONCE = 4096
 AHEAD = 3600 * 10**9
 """How far a clock elsewhere may be ahead of ours, in nanoseconds."""
+
+SPANS = 100
+"""Where times are plain numbers: an item may be outside the history by so many times its whole span. What is farther is
+of another unit, and once it were in, everything before it would look equally old."""
 
 Status = Literal["added", "there"]
 
@@ -54,6 +59,7 @@ class Adding:
     known_at: Times
     place: str
     of_kept: bool = False
+    since: float = field(default_factory=monotonic)
     done: "Future[Written]" = field(default_factory=Future)
 
 
@@ -62,6 +68,7 @@ class Correcting:
     id: str
     label: str
     at: int | float | None
+    since: float = field(default_factory=monotonic)
     done: "Future[Written]" = field(default_factory=Future)
 
 
@@ -70,10 +77,40 @@ class Erasing:
     """Gives how many rows were taken out, and whether an input was dropped."""
 
     id: str
+    since: float = field(default_factory=monotonic)
     done: "Future[tuple[int, bool]]" = field(default_factory=Future)
 
 
 Job = Adding | Correcting | Erasing
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What is there of an id: its raw columns, its time, and every label it has had with when that was known."""
+
+    row: dict[str, Any] | None
+    time: int | float
+    labels: list[tuple[str, int | float]]
+
+    @property
+    def label(self) -> str:
+        return self.labels[-1][0]
+
+    def other(self, job: Adding, index: int, row: dict[str, Any]) -> str | None:
+        """What somebody sends differently now; None if it is what they sent before, be it corrected since or not.
+        Of an input that was kept they send the label only."""
+        assert job.events.label is not None
+        label = job.events.label[index]
+        known = [known_at for name, known_at in self.labels if name == label]
+        if not known:
+            return "label"
+        if job.of_kept:
+            return None
+        if job.time.given[index] and job.time.values[index] != self.time:
+            return "time"
+        if job.known_at.given[index] and job.known_at.values[index] not in known:
+            return "known_at"
+        return "row" if self.row is not None and json.loads(raw_json(row)) != self.row else None
 
 
 class Writing:
@@ -86,8 +123,9 @@ class Writing:
         kept: KeptInputs,
         *,
         queue_items: int,
-        on_commit: Callable[[int], None],
+        on_commit: Callable[[int, float], None],
     ) -> None:
+        """`on_commit` is told each new version, and when the first change in it was handed in."""
         self._url, self._model, self._kept = history, model, kept
         self._queue_items, self._on_commit = queue_items, on_commit
         self._reader = History.open(history)
@@ -117,7 +155,7 @@ class Writing:
     def submit(self, job: Job) -> None:
         with self._lock:
             if self._closing:
-                raise Problem(503, "closing", "the service is being stopped: send this elsewhere", retry_after=1)
+                raise closing()
             if self.waiting + _size(job) > max(self._queue_items, _size(job)):
                 raise too_many("items")
             self.waiting += _size(job)
@@ -205,22 +243,20 @@ class Writing:
     def _add(self, jobs: list[Adding]) -> None:
         """One commit for all; a job that can't be is refused as a whole, and the others go on."""
         writer = self._open()
-        labels = self._labels([id for job in jobs for id in job.events.id.to_list()])
+        stored = self._stored([id for job in jobs for id in job.events.id.to_list()])
         accepted: list[tuple[Adding, list[Status]]] = []
         parts: list[Events] = []
         for job in jobs:
             if job.done.done():
                 continue
             try:
-                part, statuses = self._new_ones(job, labels)
+                part, statuses = self._new_ones(job, stored)
             except Problem as problem:
                 job.done.set_exception(problem)
                 continue
             accepted.append((job, statuses))
             if len(part):
                 parts.append(part)
-                assert part.label is not None
-                labels |= dict(zip(part.id.to_list(), part.label.to_list(), strict=True))
         version = writer.version
         if parts:
             try:
@@ -231,93 +267,106 @@ class Writing:
                 for job in jobs:  # one by one, so that who is to blame is told
                     self._attempt(lambda job=job: self._add([job]), [job])  # type: ignore[misc]
                 return
-            self._on_commit(version)
+            self._on_commit(version, min(job.since for job, _ in accepted))
         for job, statuses in accepted:
             job.done.set_result(Written(statuses, version))
 
-    def _labels(self, ids: list[str]) -> dict[str, str]:
-        """The labels of those that are there."""
+    def _stored(self, ids: list[str]) -> dict[str, Stored]:
+        """Those that are there."""
         snapshot = self._reader.refresh()
-        rows = snapshot.find(ids)
-        return {
-            id: snapshot.classes[int(snapshot.column("label", row, row + 1)[0])]
-            for id, row in zip(ids, rows.tolist(), strict=True)
-            if row >= 0
-        }
+        return {id: _stored(snapshot, rows) for id, rows in zip(ids, snapshot.versions(ids), strict=True) if rows}
 
-    def _new_ones(self, job: Adding, labels: dict[str, str]) -> tuple[Events, list[Status]]:
-        events = job.events
+    def _new_ones(self, job: Adding, stored: dict[str, Stored]) -> tuple[Events, list[Status]]:
+        """Of a job that can be done, which are then among those that are stored."""
+        events = self._dated(job)
         assert events.label is not None
+        ids, labels = events.id.to_list(), events.label.to_list()
+        rows = list(events.columns.iter_rows(named=True))
         statuses: list[Status] = []
-        errors: list[Fault] = []
-        own: dict[str, str] = {}
+        refused: list[tuple[int, str]] = []
+        own: dict[str, Stored] = {}
         new: list[int] = []
-        kept = self._kept.find(events.id.to_list()) if job.of_kept else {}
-        for index, (id, label) in enumerate(zip(events.id.to_list(), events.label.to_list(), strict=True)):
-            there = own.get(id, labels.get(id))
+        kept = self._kept.find(ids) if job.of_kept else {}
+        for index, id in enumerate(ids):
+            there = own.get(id, stored.get(id))
             if there is None and job.of_kept and id not in kept:
                 raise not_kept([f"{job.place}/{index}"])  # erased a moment ago
             if there is None:
-                own[id] = label
+                known = (labels[index], events.known_at[index].item())
+                own[id] = Stored(json.loads(raw_json(rows[index])), events.time[index].item(), [known])
                 new.append(index)
                 statuses.append("added")
-            elif there == label:
-                statuses.append("there")
+            elif other := there.other(job, index, rows[index]):
+                refused.append((index, other))
             else:
-                detail = "the id is there with another label: to change that, PATCH /items/{id}"
-                errors.append({"pointer": f"{job.place}/{index}", "detail": detail})
-        if errors:
-            raise Problem(409, "other-label", f"{errors[0]['pointer']}: {errors[0]['detail']}", errors=errors)
-        return self._dated(job).take(np.array(new, np.int64)), statuses
+                statuses.append("there")
+        if refused:
+            raise _contradicts(job, refused)
+        stored |= own
+        return events.take(np.array(new, np.int64)), statuses
 
     def _dated(self, job: Adding) -> Events:
         """With times: those given, or that of arrival. Read here, so that items arrive in the order they are stored."""
         now = self.arrival()
         plain = isinstance(now, float)
+        low, high, outside = self._bounds(now)
         time = np.where(job.time.given, job.time.values, now)
         known_at = np.where(job.known_at.given, job.known_at.values, time if plain else np.maximum(time, now))
         for index in range(len(time)):
             where = f"{job.place}/{index}"
             if known_at[index] < time[index]:
                 raise _impossible(where, "known_at is before the time: a label can't be known before it happened")
-            if not plain and known_at[index] > now + AHEAD:
-                raise _impossible(where, "time or known_at is in the future: give a moment that has come")
+            for role, moment in (("time", time[index]), ("known_at", known_at[index])):
+                if not low <= moment <= high:
+                    raise _impossible(f"{where}/{role}", outside, 422)
         return replace(job.events, time=time, known_at=known_at)
 
     def arrival(self) -> int | float:
         """This moment; where times are plain numbers, the next whole one after all that is known."""
         snapshot = self._reader.snapshot
         if snapshot.schema.time == "nanoseconds":
-            return time.time_ns()
-        newest = [float(part.max()) for _, part in snapshot.pieces("known_at")]
-        return float(np.floor(max(newest, default=-1.0)) + 1)
+            return time_ns()
+        return float(np.floor(max(_extent(snapshot), default=-1.0)) + 1)
+
+    def _bounds(self, now: int | float) -> tuple[int | float, int | float, str]:
+        """Between which moments an item may be, and what to tell of one that isn't."""
+        if isinstance(now, int):
+            return -np.inf, now + AHEAD, "is in the future: give a moment that has come"
+        low, high = _extent(self._reader.snapshot) or (0.0, 0.0)
+        reach = SPANS * (high - low) or np.inf  # of a single moment nothing follows
+        detail = (
+            f"is far from all that is there, which goes from {low:g} to {high:g}: give it in the table's unit; "
+            "if it is right, stop the service and append it with recollect ingest"
+        )
+        return low - reach, high + reach, detail
 
     def _change(self, job: Job) -> None:
         writer = self._open()
         if isinstance(job, Erasing):
             dropped = self._kept.erase(job.id)  # first, so that nothing is left to make it an item again
             erased = writer.erase(job.id)
-            self._on_commit(writer.version)
+            if erased:
+                self._on_commit(writer.version, job.since)
             job.done.set_result((erased, dropped))
         elif isinstance(job, Correcting):
             job.done.set_result(self._correct(writer, job))
 
     def _correct(self, writer: HistoryWriter, job: Correcting) -> Written:
-        there = self._labels([job.id]).get(job.id)
+        there = self._stored([job.id]).get(job.id)
         if there is None:
             raise not_there(job.id)
-        if there == job.label:
+        if there.label == job.label:
             return Written(["there"], writer.version)
-        snapshot, now = self._reader.snapshot, self.arrival()
-        row = int(snapshot.find([job.id])[0])
-        at = max(now, snapshot.column("known_at", row, row + 1)[0].item()) if job.at is None else job.at
-        if isinstance(now, int) and at > now + AHEAD:
-            raise _impossible("#/at", "is in the future: give a moment that has come")
+        now = self.arrival()
+        at = max(now, there.labels[-1][1]) if job.at is None else job.at
+        low, high, outside = self._bounds(now)
+        if not low <= at <= high:
+            raise _impossible("#/at", outside, 422)
         try:
             version = writer.correct(job.id, job.label, at)
         except ItemError as error:
             raise _impossible("#/at", str(error)) from error
-        self._on_commit(version)
+        self._on_commit(version, job.since)
         return Written(["added"], version)
 
 
@@ -331,9 +380,47 @@ def not_kept(pointers: Sequence[str]) -> Problem:
     return Problem(404, "no-such-input", f"{pointers[0]}: {detail}", errors=errors)
 
 
-def _impossible(pointer: str, detail: str) -> Problem:
+def _contradicts(job: Adding, refused: Sequence[tuple[int, str]]) -> Problem:
+    """`refused` are places in the job, and what of each is other than before."""
+    remedies = {"label": "to change that, PATCH /items/{id}"}
+    otherwise = (
+        "PATCH /items/{id} changes a label only; to change this, DELETE it and send it again, or take another id"
+    )
+    errors = [
+        {
+            "pointer": f"{job.place}/{index}",
+            "detail": f"the id {job.events.id[index]!r} is there with another {what}: {remedies.get(what, otherwise)}",
+        }
+        for index, what in refused
+    ]
+    kind = "other-label" if refused[0][1] == "label" else "other-content"
+    return Problem(409, kind, f"{errors[0]['pointer']}: {errors[0]['detail']}", errors=errors)
+
+
+def _stored(snapshot: Snapshot, rows: list[int]) -> Stored:
+    """An item, of which these rows are the versions."""
+
+    def at(name: str, row: int) -> Any:
+        return snapshot.column(name, row, row + 1)[0].item()
+
+    raw = snapshot.payload(rows[:1]).column(ROW).to_pylist()[0]
+    labels = [(snapshot.classes[at("label", row)], at("known_at", row)) for row in rows]
+    return Stored(None if raw is None else json.loads(raw), at("time", rows[0]), labels)
+
+
+def _impossible(pointer: str, detail: str, status: int = 409) -> Problem:
     errors = [{"pointer": pointer, "detail": detail}]
-    return Problem(409, "impossible-time", f"{pointer}: {detail}", errors=errors)
+    return Problem(status, "impossible-time", f"{pointer}: {detail}", errors=errors)
+
+
+def _extent(snapshot: Snapshot) -> tuple[float, float] | tuple[()]:
+    """Between which moments the labels of all items became known, less those erased."""
+    bounds = []
+    for first, part in snapshot.pieces("known_at"):
+        erased = snapshot.erased[(snapshot.erased >= first) & (snapshot.erased < first + len(part))]
+        left = np.delete(part, erased - first) if len(erased) else part
+        bounds += [float(left.min()), float(left.max())] if len(left) else []
+    return (min(bounds), max(bounds)) if bounds else ()
 
 
 def _size(job: Job) -> int:

@@ -155,8 +155,10 @@ def fit(
     bar: StepBar | None = None,
     key_refreshes: int = 0,
     least_past: int = LEAST_PAST,
+    keys: KeyFunction | None = None,
 ) -> Fitted:
     """Train on what was known before the cutoff, with keys made anew by what was learned so many times meanwhile.
+    `keys` are those to begin with, where there are some already.
 
     After the cutoff there may be nothing.
     """
@@ -191,7 +193,7 @@ def fit(
         training = HistoryRows(state.lookup, trained, state.selected)
         return training, replace(training, positions=held_out) if len(held_out) else None
 
-    first = keyed(fit_pca(before, stream.specs, KEY_DIM, sphere=True, fewer=True))
+    first = keyed(keys or fit_pca(before, stream.specs, KEY_DIM, sphere=True, fewer=True))
     objective = make_objective(
         recipe,
         stream.specs,

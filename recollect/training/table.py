@@ -22,14 +22,25 @@ def train_table(
     cache: Path,
     seed: int = 0,
     steps: int | None = None,
+    like: Trained | None = None,
     display: Display,
 ) -> Trained:
-    """Trained on what was known before the cutoff, or on everything without one."""
-    prepared = prepare(events, schema, cutoff=cutoff, bins=1, embedder=embedder, cache=cache)
+    """Trained on what was known before the cutoff, or on everything without one; with `like`, with the intake, keys and
+    first classes of that model, so that whatever history has its items fits this one too."""
+    seen_as = None if like is None or like.intake is None else (like.intake, like.classes)
+    embedder = embedder if seen_as is None else seen_as[0].embedder
+    prepared = prepare(events, schema, cutoff=cutoff, bins=1, embedder=embedder, cache=cache, seen_as=seen_as)
     stream = prepared.stream
     sizes = sizes_for(len(stream.past))
     if steps is not None:
         sizes = replace(sizes, steps=steps, validate_every=max(1, min(sizes.validate_every, steps // 2)))
     recipe = with_model(recipe_named("default"), retrieve=retrieve)
-    fitted = fit(stream, recipe, seed=seed, sizes=sizes, bar=display.bar("training", sizes.steps))
+    fitted = fit(
+        stream,
+        recipe,
+        seed=seed,
+        sizes=sizes,
+        bar=display.bar("training", sizes.steps),
+        keys=None if like is None else like.keys,
+    )
     return replace(fitted.model, classes=prepared.classes[: stream.num_classes], intake=prepared.intake)

@@ -124,6 +124,8 @@ def test_following_equals_looking_at_every_item(
         found = visible_rows(view, as_of, Window(window), out)
         assert found == [expected_rows(then, moment, Window(window), excluded) for moment in as_of]
         assert len(view) == then.num_rows - len(then.erased_rows)
+        left = [known_at for row, known_at in enumerate(then.known_at) if row not in then.erased_rows]
+        assert view.newest == max(left, default=None)
         everything = view.positions_of(torch.arange(-1, then.num_rows + 2))
         there = everything >= 0
         assert torch.equal(view.at("row", everything[there]), torch.arange(-1, then.num_rows + 2)[there])

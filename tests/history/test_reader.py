@@ -165,6 +165,18 @@ def test_an_erased_row_is_not_handed_out(path: Path) -> None:
     assert (view.rows.tolist(), len(view), view.erased_count) == ([1], 1, 1)
 
 
+def test_all_rows_of_an_id(path: Path) -> None:
+    with HistoryWriter.create(path, SCHEMA, limits=TINY) as writer:
+        writer.append(items(["a", "b", "c"]))
+        writer.correct("a", 1, 1.0)
+        writer.correct("b", 1, 1.0)
+        writer.erase("b")
+    snapshot = History.open(path).snapshot
+    assert snapshot.versions(["c", "a", "b", "d"]) == [[2], [0, 3], [], []]
+    assert snapshot.versions([]) == []
+    assert snapshot.num_items == snapshot.describe()["items"] == 2
+
+
 def test_versions(path: Path) -> None:
     with HistoryWriter.create(path, SCHEMA) as writer:
         writer.append(items(["a"], time=5))

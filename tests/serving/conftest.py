@@ -17,10 +17,10 @@ from recollect.cli import app
 ROWS, TRAINED = 374, 360
 
 
-def train(folder: Path, *more: Any) -> None:
-    """On old.csv in a folder, into the model and the history there."""
-    table = ["--id", "id", "--model", folder / "model", "--history", folder / "history"]
-    arguments = ["train", folder / "old.csv", *table, *more]
+def train(folder: Path, *more: Any, table: str = "old.csv") -> None:
+    """On a table in a folder, into the model and the history there."""
+    places = ["--id", "id", "--model", folder / "model", "--history", folder / "history"]
+    arguments = ["train", folder / table, *places, *more]
     result = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
 

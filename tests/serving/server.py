@@ -51,7 +51,8 @@ def served(
     try:
         wait_for(lambda: server.started or not thread.is_alive())
         port = server.servers[0].sockets[0].getsockname()[1]
-        wait_for(service.engine.ready.is_set)
+        wait_for(lambda: service.engine.ready.is_set() or service.engine.failed)
+        assert service.engine.failed is None, service.engine.failed
         yield f"http://127.0.0.1:{port}", service
     finally:
         server.should_exit = True

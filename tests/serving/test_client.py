@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,76 @@ def test_it_waits_for_a_service_that_starts(place: Path) -> None:
     with served(place, port=port):
         thread.join()
         assert [each.id for each in found] == ["early"]
+
+
+class Scripted:
+    """A server that answers each connection by the next of some texts, and remembers when they came; an empty text
+    closes the connection without an answer."""
+
+    def __init__(self, *answers: str) -> None:
+        self.came: list[float] = []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._run, args=[answers])
+        self._thread.start()
+
+    def _run(self, answers: tuple[str, ...]) -> None:
+        for answer in answers:
+            connection, _ = self._server.accept()
+            with connection:
+                connection.recv(65536)
+                self.came.append(time.monotonic())
+                connection.sendall(answer.encode())
+
+    def __enter__(self) -> "Scripted":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._thread.join(10)
+        self._server.close()
+
+
+def answer(status: str, body: str = "{}", **headers: str) -> str:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", body])
+
+
+def test_it_never_comes_back_before_it_was_told_to() -> None:
+    busy = answer("429 Too Many Requests", Retry_After="1")
+    with Scripted(busy, answer("200 OK")) as server, Client(server.url) as client:
+        client.status()
+        assert 1 <= server.came[1] - server.came[0] < 3
+    with (
+        Scripted(answer("503 Service Unavailable", Retry_After="60")) as server,
+        Client(server.url) as client,
+        pytest.raises(ServiceError, match="503"),
+    ):
+        client.status()
+
+
+def test_what_was_erased_by_a_lost_request_was_erased() -> None:
+    gone = answer("404 Not Found")
+    with Scripted("", gone, gone) as server, Client(server.url) as client:
+        assert client.erase("a")
+        assert not client.erase("a")
+
+
+def test_a_reload_is_not_sent_again() -> None:
+    with (
+        Scripted("") as server,
+        Client(server.url) as client,
+        pytest.raises(ServiceUnreachable),
+    ):
+        client.reload()
+    assert len(server.came) == 1
+
+
+def test_a_refused_connection_is_tried_for_a_while() -> None:
+    port, began = free_port(), time.monotonic()
+    with Client(f"http://127.0.0.1:{port}", retries=1, patience=1.5) as client, pytest.raises(ServiceUnreachable):
+        client.status()
+    assert 1.5 <= time.monotonic() - began < 6
 
 
 def test_nobody_there() -> None:

@@ -15,7 +15,7 @@ from recollect.cli import app
 from recollect.client import Client, NewItem, ServiceError, ServiceUnreachable
 from recollect.errors import CheckpointError, HistoryError, SettingError
 from recollect.history.reader import History
-from tests.serving.server import ServerProcess, wait_for
+from tests.serving.server import PATIENCE, ServerProcess, wait_for
 from tests.serving.test_service import ROW
 
 
@@ -128,6 +128,39 @@ def test_predictions_go_on_when_the_disk_is_full(place: Path) -> None:
         server.stop()
     snapshot = History.open(place / "history").snapshot
     assert snapshot.num_rows == 360 + 100 * count + 1
+
+
+def test_a_model_that_can_not_be_made_ready_ends_it(place: Path) -> None:
+    broken = """
+from recollect.deployed import Deployed
+def features(self, columns):
+    raise ValueError("these numbers don't fit")
+Deployed.features = features
+"""
+    with ServerProcess(place, before=broken) as server:
+        assert server.process.wait(PATIENCE) == 1
+        assert server.log.read_text().splitlines()[-1] == (
+            "recollect: the model could not be made ready: these numbers don't fit"
+        )
+
+
+def test_it_can_be_stopped_before_it_is_ready(place: Path) -> None:
+    slow = """
+import time
+from recollect.live import Live
+score = Live._score
+def slowly(self, part):
+    print("scoring", flush=True)
+    time.sleep(0.2)
+    return score(self, part)
+Live._score = slowly
+import recollect.live
+recollect.live.CHUNK = 1
+"""
+    with ServerProcess(place, before=slow) as server:
+        wait_for(lambda: "scoring" in server.log.read_text())
+        assert server.stop() == 0
+        assert server.log.read_text().count("scoring") < 40
 
 
 def test_mistakes_at_the_start_are_named(place: Path) -> None:

@@ -1,17 +1,25 @@
 """What the service does, asked over real connections: predicting, writing, correcting, erasing, looking, reloading."""
 
 import json
+import shutil
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from recollect.cli import app
 from recollect.client import Client, NewItem, ServiceError
 from recollect.history.reader import History
 from recollect.history.writer import HistoryWriter
+from recollect.serving.app import make_app
+from recollect.serving.engine import Asked
+from recollect.serving.problems import Problem
+from recollect.serving.rows import Given
 from recollect.serving.service import Service
-from recollect.serving.settings import Limits, Tokens
+from recollect.serving.settings import Limits, Settings, Tokens
 from tests.serving.server import served
 
 ROW = {"feat_1": 0.3, "feat_2": 0.05, "feat_3": 0.4, "feat_4": 0.003, "feat_5": 0.42, "feat_6": 0.41}
@@ -59,6 +67,50 @@ def test_the_same_id_with_another_label_is_refused_as_a_whole(running: tuple[Cli
     assert service.writing.snapshot().find(["a", "b", "c"]).tolist() == [360, -1, 361]
 
 
+def test_what_is_sent_again_is_compared(running: tuple[Client, Service]) -> None:
+    client, _ = running
+    moment = "2000-01-01T00:00:00Z"
+    first = NewItem("a", ROW, "1", moment)
+    assert client.add([first]) == ["added"]
+    assert client.correct("a", "0")
+    assert client.add([first, NewItem("a", ROW, "0"), NewItem("b", ROW, "1")]) == ["there", "there", "added"]
+    told = refused(409, "other-content", client.add, [NewItem("a", OTHER, "1", moment)])
+    assert "'a' is there with another row" in told.detail
+    assert "PATCH" in told.detail
+    told = refused(409, "other-content", client.add, [NewItem("a", ROW, "1", "2000-01-02T00:00:00Z")])
+    assert "another time" in told.detail
+    told = refused(409, "other-content", client.add, [NewItem("a", ROW, "0", moment, moment)])
+    assert "another known_at" in told.detail
+    refused(409, "other-content", client.add, [NewItem("c", ROW, "1"), NewItem("c", OTHER, "1")])
+    assert client.item("c") is None
+    assert client.add([NewItem("a", ROW, "0")]) == ["there"]
+
+
+def test_ids_are_kept_as_they_are(running: tuple[Client, Service]) -> None:
+    client, _ = running
+    client.add([NewItem("17.0", ROW, "1"), NewItem("17", ROW, "0")])
+    found = [client.item(name) for name in ("17.0", "17")]
+    assert [each.label for each in found if each] == ["1", "0"]
+    client.predict([ROW], ids=["18.0"])
+    assert client.label({"18.0": "1"}) == ["added"]
+    assert client.erase("18.0")
+    assert client.erase("17.0")
+    assert client.item("17") is not None
+
+
+def test_what_is_stored_is_acknowledged_even_if_it_can_not_be_counted(running: tuple[Client, Service]) -> None:
+    client, service = running
+    client.predict([ROW, ROW], ids=["a", "b"])
+    service.kept.flush()
+    lock = sqlite3.connect(service.kept.path)
+    service.kept._database.execute("pragma busy_timeout = 10")
+    lock.execute("begin immediate")
+    assert client.label({"a": "1"}) == ["added"]
+    assert client.add([NewItem("b", ROW, "1")]) == ["added"]
+    lock.close()
+    assert client.label({"a": "1"}) == ["there"]
+
+
 def test_a_label_alone_makes_an_item_of_what_was_predicted(running: tuple[Client, Service]) -> None:
     client, service = running
     (said,) = client.predict([OTHER], ids=["asked-1"])
@@ -88,7 +140,7 @@ def test_corrections_count_from_a_moment_on(running: tuple[Client, Service]) -> 
     assert item is not None
     assert (item.label, item.known_at) == ("0", "2001-01-01T00:00:00.000000000Z")
     refused(409, "impossible-time", client.correct, "a", "1", at="1999-01-01T00:00:00Z")
-    refused(409, "impossible-time", client.correct, "a", "1", at="2200-01-01T00:00:00Z")
+    refused(422, "impossible-time", client.correct, "a", "1", at="2200-01-01T00:00:00Z")
     refused(404, "no-such-item", client.correct, "nothing", "1")
     old = service.writing.snapshot().as_of(service.rows.moment("2000-06-01T00:00:00Z", "#"))
     assert old.snapshot.classes[old.column("label")[-1]] == "1"
@@ -121,7 +173,8 @@ def test_answers_as_of_a_moment_see_nothing_newer(running: tuple[Client, Service
 def test_times_that_can_not_be_are_refused(running: tuple[Client, Service]) -> None:
     client, _ = running
     refused(409, "impossible-time", client.add, [NewItem("a", ROW, "1", "2000-01-02", "2000-01-01")])
-    refused(409, "impossible-time", client.add, [NewItem("a", ROW, "1", "2200-01-02")])
+    told = refused(422, "impossible-time", client.add, [NewItem("a", ROW, "1", "2200-01-02")])
+    assert told.errors == [{"pointer": "#/items/0/time", "detail": "is in the future: give a moment that has come"}]
     refused(422, "invalid", client.add, [NewItem("a", ROW, "1", "yesterday")])
     refused(422, "invalid", client.add, [NewItem("a", ROW, "1", 17.0)])
     refused(422, "invalid", client.predict, [ROW], as_of="1500-01-01")
@@ -263,8 +316,7 @@ def test_the_model_is_loaded_anew_without_a_dropped_request(running: tuple[Clien
     thread.start()
     before = service.engine.deployed
     assert client.reload() == service.fingerprint
-    while service.engine.deployed is before:
-        client.predict([ROW])
+    assert service.engine.deployed is not before
     going.set()
     thread.join()
     assert answers
@@ -285,6 +337,19 @@ def test_metrics_and_the_contract(running: tuple[Client, Service]) -> None:
     for name in ("request_seconds", "batch_rows", "visible_lag_seconds", "attention_entropy_nats", "precedent_age"):
         assert f"recollect_{name}_count" in text
     assert "recollect_history_items 361.0" in text
+    assert service.metrics.registry.get_sample_value("recollect_visible_lag_seconds_count") == 1
+    client.correct("row-0", "other")
+    client.erase("a")
+    assert not client.erase("nothing")
+    client.predict([ROW], precedents=0)
+    assert client.status()["items"] == 360
+    assert "recollect_history_items 360.0" in service.metrics_text().decode()
+    value = service.metrics.registry.get_sample_value
+    assert value("recollect_visible_lag_seconds_count") == 3
+    shown = value("recollect_precedent_age_count")
+    client.predict([ROW], precedents=0)
+    assert shown is not None
+    assert value("recollect_precedent_age_count") == shown * 5 / 4  # of all precedents, shown or not
     assert "recollect_predictions_total 3.0" in text
     assert "recollect_is_writer 1.0" in text
     contract = client._send("GET", "/openapi.json")
@@ -299,3 +364,59 @@ def test_nothing_is_lost_by_stopping(place: Path) -> None:
     assert History.open(place / "history").snapshot.find(["a"]).tolist() == [360]
     with served(place) as (url, _), Client(url) as client:
         assert client.label({"asked": "0"}) == ["added"]
+
+
+def test_a_model_trained_anew_takes_over(made: Path, place: Path) -> None:
+    with served(place) as (url, service), Client(url, retries=0) as client:
+        before = service.fingerprint
+        again = ["train", made / "all.csv", "--model", place / "model", "--force", "--steps", 5]
+        retrain(*again, "--label", "target", "--id", "id")
+        told = refused(409, "not-loaded", client.reload)
+        assert "keys" in told.detail
+        assert client._send("POST", "/predict", {"inputs": [{"row": ROW}]})["model"] == before
+        service.settings.model.rename(place / "other")
+        shutil.copytree(made / "model", place / "model")
+        retrain(*again, "--keys-of", place / "model")
+        contract = client._send("GET", "/openapi.json")
+        after = client.reload()
+        assert after != before
+        assert client._send("POST", "/predict", {"inputs": [{"row": ROW}]})["model"] == after
+        assert client._send("GET", "/ready")["model"] == after
+        assert client._send("GET", "/openapi.json") == contract
+
+
+def retrain(*arguments: object) -> None:
+    result = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+
+
+def test_a_signal_renews_the_contract(place: Path) -> None:
+    settings = Settings(place / "model", str(place / "history"), place / "state")
+    service = Service(settings)
+    contract = make_app(service).openapi
+    service.start()
+    try:
+        before = contract()
+        assert contract() is before
+        service.reload_now()
+        assert contract() is not before
+    finally:
+        service.close()
+
+
+def test_answers_as_of_now_come_before_those_of_the_past(place: Path) -> None:
+    service = Service(Settings(place / "model", str(place / "history"), place / "state"))
+    engine, columns = service.engine, service.rows.inputs([Given(ROW)], "#")
+    past = [service.rows.moment(f"1996-05-{day}T00:00:00Z", "#") for day in (13, 14)]
+    asked = [Asked(columns, moment, 1, False) for moment in (*past, None)]
+    order: list[int | float | None] = []
+    for each in asked:
+        each.answer.add_done_callback(lambda _, moment=each.as_of: order.append(moment))
+    while asked:
+        asked = engine._answer(asked)
+    assert order == [None, *past]
+    other = Asked(columns.rename({"feat_1": "feat_0"}), None, 1, False)
+    engine._answer([other])
+    with pytest.raises(Problem, match="another table"):
+        other.answer.result()
+    service.kept.close()
