@@ -42,7 +42,11 @@ def train(
     categorical: CategoricalColumns = None,
     ignore: IgnoredColumns = None,
     cutoff: Annotated[
-        str | None, typer.Option(help="Train on what was known before this.", show_default="on everything")
+        str | None,
+        typer.Option(
+            help="Train on what was known before this: a date, a plain time, or the share of rows before it.",
+            show_default="on everything",
+        ),
     ] = None,
     retrieve: Annotated[
         Literal["items", "labels"], typer.Option(help="What of a precedent the classifier is shown.")
@@ -63,7 +67,7 @@ def train(
     """
     settings = dict(locals())
     from recollect.cli_reproduce import default_cache, use_threads
-    from recollect.comparison.settings import cutoff_from, read_table
+    from recollect.comparison.settings import cutoff_in, read_table
     from recollect.deployed import append_events, create_history
     from recollect.errors import OutputExistsError
     from recollect.training.progress import Display
@@ -78,7 +82,7 @@ def train(
     found: dict[str, Any] = {"model": str(model)}
     with told_as_json(as_json):
         events, schema = read_table(data, {**roles, **features, "bad_rows": bad_rows})
-        moment = None if cutoff is None else cutoff_from(cutoff, schema.plain_times)[1]
+        moment = None if cutoff is None else cutoff_in(events, cutoff, schema.plain_times)
         with Display() as display:
             trained = train_table(
                 events,

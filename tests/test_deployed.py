@@ -120,6 +120,20 @@ def test_train_and_ingest_speak_json(place: Path, tmp_path: Path) -> None:
     assert (ingested["added"], ingested["there_already"]) == (140, 0)
 
 
+def test_a_cutoff_may_be_a_share_of_the_rows(place: Path, tmp_path: Path) -> None:
+    middle = pl.read_csv(place / "old.csv")["when"][130]
+    seen = {}
+    for name, cutoff in {"share": "0.5", "moment": middle}.items():
+        run("train", place / "old.csv", "--label", "label", "--id", "id", "--model", tmp_path / name, "--steps", 2,
+            "--cutoff", cutoff)  # fmt: skip
+        intake = Trained.load(tmp_path / name).intake
+        assert intake is not None
+        seen[name] = intake.features
+    everything = Trained.load(place / "model").intake
+    assert everything is not None
+    assert seen["share"] == seen["moment"] != everything.features
+
+
 def test_posting_a_stream_row_by_row_gives_the_bits_of_a_replay(place: Path, tmp_path: Path) -> None:
     model = Trained.load(place / "model")
     events, _ = read_all(place / "all.csv", rows_with_labels(model))

@@ -18,6 +18,7 @@ from recollect.data.schema import TableSchema, schema_table
 from recollect.data.tables.times import read_times
 from recollect.errors import DataError, SettingError
 from recollect.evaluation.peers import DEFAULT, SLOW, peers
+from recollect.evaluation.table_stream import after_share
 
 EXAMPLE = "electricity"
 """Given in place of a file: data that ships with the package."""
@@ -117,6 +118,12 @@ def cutoff_from(text: str, plain: bool) -> tuple[float, int | float | None]:
     if number is not None and 0 < number < 1:
         return number, None
     return 0.5, moment_from(text, plain)
+
+
+def cutoff_in(events: Events, text: str, plain: bool) -> int | float:
+    """The moment that a person means by a cutoff: also if it was given as a share of the rows."""
+    share, moment = cutoff_from(text, plain)
+    return after_share(events.time, share) if moment is None else moment
 
 
 def moment_from(text: str, plain: bool) -> int | float:

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
-from recollect.comparison.settings import cutoff_from, read, span_from
+from recollect.comparison.settings import cutoff_from, cutoff_in, read, span_from
+from recollect.data.reading import read_all
+from recollect.data.schema import TableSchema
 from recollect.errors import DataError, SettingError
 
 DAY = 86_400 * 10**9
@@ -52,6 +55,13 @@ def test_a_cutoff_is_a_share_or_a_moment() -> None:
         cutoff_from("spring", False)
     with pytest.raises(SettingError, match="is no number"):
         cutoff_from("2019-01-01", True)
+
+
+def test_a_share_becomes_the_moment_after_it() -> None:
+    schema = TableSchema(time="when", time_unit="number", label="y")
+    events, _ = read_all(pl.DataFrame({"when": [9, 1, 3, 7], "y": list("abab")}), schema)
+    assert cutoff_in(events, "0.5", True) == 7.0
+    assert cutoff_in(events, "2", True) == 2.0
 
 
 def write(path: Path, header: str, rows: list[str]) -> Path:
