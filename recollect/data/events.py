@@ -4,7 +4,7 @@ Makes them from raw rows and says which rows can't be events and why; what then 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recollect.data.schema import TableSchema
-from recollect.data.tables.raw import BadRow, RawChunk, Table
+from recollect.data.tables.raw import BadRow, RawChunk, Table, column
 from recollect.data.tables.times import TimeUnit, read_times
 from recollect.errors import DataError
 
@@ -93,51 +93,48 @@ def make_events(chunk: RawChunk, schema: TableSchema, table: Table) -> tuple[Eve
         time = pl.Series("time", chunk.rows, pl.Float64)
     else:
         assert schema.time_unit is not None
-        time = _times(frame[schema.time], schema.time_unit, faults, "time")
+        time = _times(column(frame, schema.time), schema.time_unit, faults, "time")
     known_at = time
     if schema.known_at is not None:
-        assert schema.known_at_unit is not None
-        known_at = _times(frame[schema.known_at], schema.known_at_unit, faults, "known_at")
-        written = frame.select(schema.time, schema.known_at)
+        assert schema.known_at_unit is not None and schema.time is not None
+        known_at = _times(column(frame, schema.known_at), schema.known_at_unit, faults, "known_at")
+        happened, known = column(frame, schema.time), column(frame, schema.known_at)
         faults.add(
             (known_at < time).fill_null(False),
             "known before it happened",
             lambda index: (
-                f"known_at {written[index, 1]} is before the time {written[index, 0]}: "
+                f"known_at {known[index]} is before the time {happened[index]}: "
                 "a label can't be known before the row happened"
             ),
         )
-    label = None if schema.label is None else _required(frame[schema.label], faults, "label")
+    label = None if schema.label is None else _required(column(frame, schema.label), faults, "label")
     if schema.id is None:
         id = table.place + pl.Series("id", chunk.numbers).cast(pl.String)
     else:
-        id = _required(frame[schema.id], faults, "id")
-    features = [_numbers(frame[name], faults) for name in schema.numeric]
-    features += [_names(frame[name]) for name in schema.categorical]
-    features += [_texts(frame[name]) for name in schema.text]
-    features += [_embedding(frame[name], width, faults) for name, width in schema.embedding.items()]
-    columns = pl.DataFrame(features)
-    if schema.embedding:
-        columns = columns.with_columns(
-            # A fixed width can only be had once the rows of another are gone.
-            pl.when(~pl.int_range(pl.len()).is_in(list(faults.found)))
-            .then(pl.col(name))
-            .cast(pl.Array(pl.Float32, width))
-            for name, width in schema.embedding.items()
-        )
+        id = _required(column(frame, schema.id), faults, "id")
+    features = {name: _numbers(column(frame, name), faults) for name in schema.numeric}
+    features |= {name: _names(column(frame, name)) for name in schema.categorical}
+    features |= {name: _texts(column(frame, name)) for name in schema.text}
+    features |= {name: _embedding(column(frame, name), width, faults) for name, width in schema.embedding.items()}
     dtype = np.float64 if schema.plain_times else np.int64
     events = Events(
         time.fill_null(0).to_numpy().astype(dtype, copy=False),
         known_at.fill_null(0).to_numpy().astype(dtype, copy=False),
         label,
         id,
-        columns,
+        pl.DataFrame(features),
         chunk.rows,
     )
     if faults.found:
         keep = np.ones(frame.height, np.bool_)
         keep[list(faults.found)] = False
         events = events.take(keep.nonzero()[0])
+    if schema.embedding:
+        # A fixed width can only be had now that the rows of another are gone.
+        columns = {name: column(events.columns, name) for name in schema.features}
+        for name, width in schema.embedding.items():
+            columns[name] = columns[name].cast(pl.Array(pl.Float32, width))
+        events = replace(events, columns=pl.DataFrame(columns))
     return events, sorted([*chunk.broken, *faults.found.values()], key=lambda each: each.row)
 
 

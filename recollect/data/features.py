@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recollect.data.schema import TableSchema
+from recollect.data.tables.raw import column
 from recollect.errors import DataError
 from recollect.records import Features, FeatureSpec
 
@@ -264,7 +265,7 @@ def _codes(table: pl.DataFrame, column: CategoricalColumn) -> Tensor:
 def _array(table: pl.DataFrame, embeddings: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
     if name in embeddings:
         values = np.asarray(embeddings[name], dtype=np.float32)
-    elif name in table.columns and table[name].dtype != pl.String:
+    elif name in table.columns and table.schema[name] != pl.String:
         rows = _column(table, name).to_list()
         values = np.array(rows, dtype=np.float32).reshape(len(rows), -1) if rows else np.empty((0, 0), np.float32)
     else:
@@ -278,4 +279,4 @@ def _column(table: pl.DataFrame, name: str) -> pl.Series:
     if name not in table.columns:
         came = ", ".join(table.columns[:8])
         raise DataError(f"the column {name} is missing, {came} came: give every column that the features were made of")
-    return table[name]
+    return column(table, name)

@@ -10,6 +10,7 @@ import polars as pl
 
 from recollect.data.events import read_lists
 from recollect.data.schema import ROW_ORDER, TableSchema
+from recollect.data.tables.raw import column
 from recollect.data.tables.times import TimeUnit, find_unit, read_times
 from recollect.errors import DataError
 
@@ -56,10 +57,10 @@ def infer_schema(
     why = dict.fromkeys(declared, "declared")
     free = [name for name in first_rows.columns if name not in declared]
 
-    def find(role: str, finder: Callable[[pl.DataFrame], tuple[str | None, str]]) -> str | None:
+    def find(role: str, finder: Callable[[pl.DataFrame, Sequence[str]], tuple[str | None, str]]) -> str | None:
         name = special[role]
         if name is None:
-            name, reason = finder(first_rows.select(free))
+            name, reason = finder(first_rows, free)
             if name is not None:
                 free.remove(name)
                 why[name] = reason
@@ -78,10 +79,10 @@ def infer_schema(
     found_id = find("id", _find_id)
     roles = {name: role for name, role in declared.items() if role in features}
     for name in free:
-        roles[name], why[name] = _looks(first_rows[name])
+        roles[name], why[name] = _looks(column(first_rows, name))
     ignored = {name: why.pop(name) for name, role in roles.items() if role == "ignored"}
-    unit = time_unit or (None if found_time is None else find_unit(first_rows[found_time], found_time))
-    known_unit = None if found_known_at is None else find_unit(first_rows[found_known_at], found_known_at)
+    unit = time_unit or (None if found_time is None else find_unit(column(first_rows, found_time), found_time))
+    known_unit = None if found_known_at is None else find_unit(column(first_rows, found_known_at), found_known_at)
     if found_label is not None:
         why |= _leaks(first_rows, found_label, roles)
 
@@ -98,7 +99,7 @@ def infer_schema(
         text=having("text"),
         numeric=having("numeric"),
         categorical=having("categorical"),
-        embedding={name: _width(first_rows[name]) for name in having("embedding")},
+        embedding={name: _width(column(first_rows, name)) for name in having("embedding")},
         ignored=ignored,
         why=why,
     )
@@ -106,7 +107,7 @@ def infer_schema(
 
 def infer_features(rows: pl.DataFrame) -> TableSchema:
     """Roles for columns that are all features, whatever they are called: `class` may well be one of a ship's cabins."""
-    looks = {name: _looks(rows[name]) for name in rows.columns}
+    looks = {name: _looks(column(rows, name)) for name in rows.columns}
 
     def having(role: str) -> tuple[str, ...]:
         return tuple(name for name, (found, _) in looks.items() if found == role)
@@ -119,7 +120,7 @@ def infer_features(rows: pl.DataFrame) -> TableSchema:
         text=having("text"),
         numeric=having("numeric"),
         categorical=having("categorical"),
-        embedding={name: _width(rows[name]) for name in having("embedding")},
+        embedding={name: _width(column(rows, name)) for name in having("embedding")},
         ignored=ignored,
         why={name: why for name, (_, why) in looks.items() if name not in ignored},
     )
@@ -128,16 +129,16 @@ def infer_features(rows: pl.DataFrame) -> TableSchema:
 # The columns of which there is one at most
 
 
-def _find_known_at(rows: pl.DataFrame) -> tuple[str | None, str]:
-    return ("known_at", "by its name") if "known_at" in rows.columns else (None, "")
+def _find_known_at(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
+    return ("known_at", "by its name") if "known_at" in free else (None, "")
 
 
-def _find_time(rows: pl.DataFrame) -> tuple[str | None, str]:
-    typed = {name: "by its type" for name in rows.columns if _is_moment(rows[name])}
+def _find_time(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
+    typed = {name: "by its type" for name in free if _is_moment(column(rows, name))}
     named = {
         name: "by its name and values"
-        for name in rows.columns
-        if (name.lower() in TIME_NAMES or name.lower().endswith(TIME_ENDINGS)) and _is_time(rows[name])
+        for name in free
+        if (name.lower() in TIME_NAMES or name.lower().endswith(TIME_ENDINGS)) and _is_time(column(rows, name))
     }
     found = typed | named
     if len(found) > 1:
@@ -150,16 +151,16 @@ def _find_time(rows: pl.DataFrame) -> tuple[str | None, str]:
     return next(iter(found.items()))
 
 
-def _find_label(rows: pl.DataFrame) -> tuple[str | None, str]:
-    found = [name for name in rows.columns if name.lower() in LABEL_NAMES]
+def _find_label(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
+    found = [name for name in free if name.lower() in LABEL_NAMES]
     if len(found) > 1:
         raise DataError(f"several columns could be the label ({', '.join(found)}): name the one to predict")
     return (found[0], "by its name") if found else (None, "")
 
 
-def _find_id(rows: pl.DataFrame) -> tuple[str | None, str]:
+def _find_id(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
     """Only if it is alone: a customer's id may be unique among the first rows too."""
-    found = [name for name in rows.columns if _is_called_id(name) and _is_id(rows[name])]
+    found = [name for name in free if _is_called_id(name) and _is_id(column(rows, name))]
     exact = [name for name in found if name.lower() == "id"]
     if len(found) > 1 and not exact:
         return None, ""
@@ -258,12 +259,14 @@ def _width(values: pl.Series) -> int:
 def _leaks(rows: pl.DataFrame, label: str, roles: dict[str, str]) -> dict[str, Any]:
     """Columns that give the label away: each of their few values always comes with the same one."""
     found = {}
-    if rows[label].n_unique() < 2:
+    if column(rows, label).n_unique() < 2:
         return {}
     for name, role in roles.items():
         if role not in ("numeric", "categorical"):
             continue
-        groups = rows.select(name, label).drop_nulls().group_by(name).agg(pl.col(label).n_unique())
-        if 2 <= groups.height <= rows.height / 20 and (groups[label] == 1).all():
+        # Under names of our own: theirs might be patterns.
+        pairs = pl.DataFrame({"value": column(rows, name), "label": column(rows, label)}).drop_nulls()
+        groups = pairs.group_by("value").agg(pl.col("label").n_unique())
+        if 2 <= groups.height <= rows.height / 20 and (groups["label"] == 1).all():
             found[name] = "each of its values comes with one label only: is it known before the label?"
     return found

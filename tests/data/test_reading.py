@@ -407,3 +407,46 @@ def test_electricity() -> None:
     assert events.label is not None
     assert sorted(events.label.unique()) == ["0", "1"]
     assert events.time.tolist() == list(range(45_312))
+
+
+# Names that polars would take for patterns
+
+PATTERNS = {
+    "when": ["2024-05-01", "2024-05-02", "2024-05-03"] * 20,
+    "^x.*$": [1.5, None, 3.0] * 20,
+    "xx": [1, 2, 3] * 20,
+    "*": ["a", "b", "b"] * 20,
+    "^v$": [[1.0, 2.0], None, [0.5, 0.5]] * 20,
+    "^y.*$": ["no", "yes", "no"] * 20,
+    "^known.*$": ["2024-05-01", "2024-05-02", "2024-05-04"] * 20,
+}
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet"])
+def test_a_name_is_not_a_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    frame, path = pl.DataFrame(PATTERNS), tmp_path / name
+    if name == "t.parquet":
+        frame.write_parquet(path)
+    elif name == "t.jsonl":
+        path.write_bytes(lines(*frame.to_dicts()) + b'{"xx": 1e400}\n')
+    else:
+        lists = [None if row is None else json.dumps(row) for row in frame["^v$"].to_list()]
+        columns = [pl.Series("^v$", lists) if each.name == "^v$" else each for each in frame.get_columns()]
+        path.write_bytes(pl.DataFrame(columns).write_csv().encode() + b'2024-05-03,1,1,"a\nb",,no,2024-05-04\n1,2\n')
+    schema = infer_schema(first_rows(path), label="^y.*$", known_at="^known.*$")
+    assert (schema.time, schema.numeric, schema.categorical) == ("when", ("^x.*$", "xx"), ("*",))
+    assert schema.embedding == {"^v$": 2}
+    for block_bytes in (200, 10**6):
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+        reading = read_events(path, schema, bad_rows="skip")
+        events = Events.concat(list(reading)).part(0, 60)
+        assert events.columns.to_dict(as_series=False) == {each: PATTERNS[each] for each in schema.features}
+        assert events.label is not None
+        assert events.label.to_list() == PATTERNS["^y.*$"]
+
+
+def test_a_pattern_that_is_known_before_it_happened_is_named() -> None:
+    frame = pl.DataFrame({"^t.*$": [5], "^k.*$": [1], "t": [0], "y": ["a"]})
+    schema = infer_schema(frame, time="^t.*$", known_at="^k.*$", ignore=["t"])
+    with pytest.raises(BadRowError, match="known_at 1 is before the time 5"):
+        list(read_events(frame, schema))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from recollect.data.tables import blocks
 from recollect.data.tables.blocks import count_byte, end_of_records, whole_rows
-from recollect.data.tables.raw import BadRow, Columns, RawChunk, check_columns
+from recollect.data.tables.raw import BadRow, Columns, RawChunk, check_columns, column
 from recollect.errors import DataError
 
 
@@ -136,7 +136,9 @@ def _line_numbers(frame: pl.DataFrame, block: bytes, lines: int, separator: str,
 
     polars fills rows that are too short, and takes empty lines for rows: both have nothing in the last column.
     """
-    texts = frame.select(pl.col(pl.String))  # numbers hold neither
+    # Numbers hold neither. Under names of our own: theirs might be patterns.
+    found = [values for values in frame.get_columns() if values.dtype == pl.String]
+    texts = pl.DataFrame([values.alias(f"{index}") for index, values in enumerate(found)])
     inside = None
     if lines != frame.height:
         inside = texts.select(pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True))).to_series()
@@ -199,4 +201,4 @@ def _with_types(frame: pl.DataFrame) -> pl.DataFrame:
                 return numbers
         return values
 
-    return frame.select(typed(frame[name]) for name in frame.columns)
+    return pl.DataFrame({name: typed(column(frame, name)) for name in frame.columns})

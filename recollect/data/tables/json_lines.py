@@ -16,7 +16,7 @@ import polars as pl
 
 from recollect.data.tables import blocks
 from recollect.data.tables.blocks import count_byte, end_of_lines, whole_rows
-from recollect.data.tables.raw import BadRow, Columns, RawChunk
+from recollect.data.tables.raw import BadRow, Columns, RawChunk, column
 from recollect.errors import DataError
 
 
@@ -109,16 +109,15 @@ def _read_in_halves(lines: list[bytes], columns: Columns) -> tuple[pl.DataFrame,
 def _stacked(frames: list[pl.DataFrame]) -> pl.DataFrame:
     """One below the other; a column of numbers or lists here and of texts there becomes one of texts."""
     if len({tuple(frame.dtypes) for frame in frames}) > 1:
-        frames = [frame.with_columns(_as_texts(frame, name) for name in frame.columns) for frame in frames]
+        frames = [pl.DataFrame({name: _as_texts(column(frame, name)) for name in frame.columns}) for frame in frames]
     return pl.concat(frames)
 
 
-def _as_texts(frame: pl.DataFrame, name: str) -> pl.Expr:
-    column = pl.col(name)
-    if not isinstance(frame.schema[name], pl.List):
-        return column.cast(pl.String)
-    inner = column.list.eval(pl.element().cast(pl.String).fill_null("null")).list.join(", ")
-    return pl.concat_str(pl.lit("["), inner, pl.lit("]")).alias(name)
+def _as_texts(values: pl.Series) -> pl.Series:
+    if not isinstance(values.dtype, pl.List):
+        return values.cast(pl.String)
+    inner = values.list.eval(pl.element().cast(pl.String).fill_null("null")).list.join(", ")
+    return "[" + inner + "]"
 
 
 def _fault_of_json(line: bytes) -> tuple[str, str] | None:

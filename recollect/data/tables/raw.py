@@ -60,6 +60,17 @@ class Table(Protocol):
         """All rows with these columns, of any type."""
 
 
+def column(frame: pl.DataFrame, name: str) -> pl.Series:
+    """A column by its name, whatever it is called.
+
+    polars takes *, and all from a ^ to a $, for patterns, even in the methods of a series of such a name: it comes with
+    its name in quotes, and who makes a frame of it names it again.
+    """
+    values = frame.get_column(name)
+    is_pattern = name == "*" or (name.startswith("^") and name.endswith("$"))
+    return values.alias(repr(name)) if is_pattern else values
+
+
 def check_columns(name: str, wanted: Iterable[str], there: Sequence[str]) -> None:
     missing = [column for column in wanted if column not in there]
     if missing:
