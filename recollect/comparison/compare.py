@@ -19,7 +19,7 @@ from recollect.comparison.verdict import judge
 from recollect.config import Scale
 from recollect.data.events import Events
 from recollect.data.schema import TableSchema
-from recollect.data.tables.raw import column
+from recollect.data.tables.raw import column_of
 from recollect.evaluation.answer_table import answer_table, write_table
 from recollect.evaluation.metrics import accuracy, interval, previous_labels, scores_by_bin
 from recollect.evaluation.output import claim, finish
@@ -221,7 +221,7 @@ def notes(prepared: Prepared) -> list[str]:
         if column.shared:
             found.append(f"rare and unknown values of {column.name} share one place")
     for name in (*prepared.intake.schema.numeric, *prepared.intake.schema.categorical):
-        missing = column(prepared.events.columns, name).is_null().mean()
+        missing = column_of(prepared.events.columns, name).is_null().mean()
         if isinstance(missing, float) and missing > 0:
             found.append(f"{100 * missing:.0f}% of {name} is missing; that is a signal of its own")
     for code in range(stream.num_classes, len(prepared.classes)):

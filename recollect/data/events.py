@@ -11,8 +11,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from recollect.data.names import folded
 from recollect.data.schema import TableSchema
-from recollect.data.tables.raw import BadRow, RawChunk, Table, column
+from recollect.data.tables.raw import BadRow, RawChunk, Table, column_of
 from recollect.data.tables.times import TimeUnit, read_times
 from recollect.errors import DataError
 
@@ -93,12 +94,13 @@ def make_events(chunk: RawChunk, schema: TableSchema, table: Table) -> tuple[Eve
         time = pl.Series("time", chunk.rows, pl.Float64)
     else:
         assert schema.time_unit is not None
-        time = _times(column(frame, schema.time), schema.time_unit, faults, "time")
+        time = _times(column_of(frame, schema.time), schema.time_unit, faults, "time")
     known_at = time
     if schema.known_at is not None:
-        assert schema.known_at_unit is not None and schema.time is not None
-        known_at = _times(column(frame, schema.known_at), schema.known_at_unit, faults, "known_at")
-        happened, known = column(frame, schema.time), column(frame, schema.known_at)
+        assert schema.known_at_unit is not None
+        assert schema.time is not None
+        known_at = _times(column_of(frame, schema.known_at), schema.known_at_unit, faults, "known_at")
+        happened, known = column_of(frame, schema.time), column_of(frame, schema.known_at)
         faults.add(
             (known_at < time).fill_null(False),
             "known before it happened",
@@ -107,15 +109,15 @@ def make_events(chunk: RawChunk, schema: TableSchema, table: Table) -> tuple[Eve
                 "a label can't be known before the row happened"
             ),
         )
-    label = None if schema.label is None else _required(column(frame, schema.label), faults, "label")
+    label = None if schema.label is None else _required(column_of(frame, schema.label), faults, "label")
     if schema.id is None:
         id = table.place + pl.Series("id", chunk.numbers).cast(pl.String)
     else:
-        id = _required(column(frame, schema.id), faults, "id")
-    features = {name: _numbers(column(frame, name), faults) for name in schema.numeric}
-    features |= {name: _names(column(frame, name)) for name in schema.categorical}
-    features |= {name: _texts(column(frame, name)) for name in schema.text}
-    features |= {name: _embedding(column(frame, name), width, faults) for name, width in schema.embedding.items()}
+        id = _required(column_of(frame, schema.id), faults, "id")
+    features = {name: _numbers(column_of(frame, name), faults) for name in schema.numeric}
+    features |= {name: _names(column_of(frame, name)) for name in schema.categorical}
+    features |= {name: _texts(column_of(frame, name)) for name in schema.text}
+    features |= {name: _embedding(column_of(frame, name), width, faults) for name, width in schema.embedding.items()}
     dtype = np.float64 if schema.plain_times else np.int64
     events = Events(
         time.fill_null(0).to_numpy().astype(dtype, copy=False),
@@ -131,7 +133,7 @@ def make_events(chunk: RawChunk, schema: TableSchema, table: Table) -> tuple[Eve
         events = events.take(keep.nonzero()[0])
     if schema.embedding:
         # A fixed width can only be had now that the rows of another are gone.
-        columns = {name: column(events.columns, name) for name in schema.features}
+        columns = {name: column_of(events.columns, name) for name in schema.features}
         for name, width in schema.embedding.items():
             columns[name] = columns[name].cast(pl.Array(pl.Float32, width))
         events = replace(events, columns=pl.DataFrame(columns))
@@ -174,15 +176,11 @@ def _texts(values: pl.Series) -> pl.Series:
 
 
 def _names(values: pl.Series) -> pl.Series:
-    """Texts that are compared: 5, 5.0 and "5.0" are the same."""
+    """Texts that are compared: 5, 5.0 and "5.0" are the same, and so are true and "True"."""
     if values.dtype.is_float():
         values = values.fill_nan(None)
     texts = _texts(values)
-    if values.dtype.is_integer():
-        return texts  # has no point to look for
-    if texts.str.ends_with(".0").any():
-        return texts.str.replace(r"^(-?\d+)\.0+$", "$1")
-    return texts
+    return texts if values.dtype.is_integer() else folded(texts)  # whole numbers are names as they are
 
 
 def _numbers(values: pl.Series, faults: Faults) -> pl.Series:

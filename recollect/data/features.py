@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recollect.data.schema import TableSchema
-from recollect.data.tables.raw import column
+from recollect.data.tables.raw import column_of
 from recollect.errors import DataError
 from recollect.records import Features, FeatureSpec
 
@@ -279,4 +279,4 @@ def _column(table: pl.DataFrame, name: str) -> pl.Series:
     if name not in table.columns:
         came = ", ".join(table.columns[:8])
         raise DataError(f"the column {name} is missing, {came} came: give every column that the features were made of")
-    return column(table, name)
+    return column_of(table, name)

@@ -10,7 +10,7 @@ import polars as pl
 
 from recollect.data.events import read_lists
 from recollect.data.schema import ROW_ORDER, TableSchema
-from recollect.data.tables.raw import column
+from recollect.data.tables.raw import column_of
 from recollect.data.tables.times import TimeUnit, find_unit, read_times
 from recollect.errors import DataError
 
@@ -79,10 +79,10 @@ def infer_schema(
     found_id = find("id", _find_id)
     roles = {name: role for name, role in declared.items() if role in features}
     for name in free:
-        roles[name], why[name] = _looks(column(first_rows, name))
+        roles[name], why[name] = _looks(column_of(first_rows, name))
     ignored = {name: why.pop(name) for name, role in roles.items() if role == "ignored"}
-    unit = time_unit or (None if found_time is None else find_unit(column(first_rows, found_time), found_time))
-    known_unit = None if found_known_at is None else find_unit(column(first_rows, found_known_at), found_known_at)
+    unit = time_unit or (None if found_time is None else find_unit(column_of(first_rows, found_time), found_time))
+    known_unit = None if found_known_at is None else find_unit(column_of(first_rows, found_known_at), found_known_at)
     if found_label is not None:
         why |= _leaks(first_rows, found_label, roles)
 
@@ -99,7 +99,7 @@ def infer_schema(
         text=having("text"),
         numeric=having("numeric"),
         categorical=having("categorical"),
-        embedding={name: _width(column(first_rows, name)) for name in having("embedding")},
+        embedding={name: _width(column_of(first_rows, name)) for name in having("embedding")},
         ignored=ignored,
         why=why,
     )
@@ -107,7 +107,7 @@ def infer_schema(
 
 def infer_features(rows: pl.DataFrame) -> TableSchema:
     """Roles for columns that are all features, whatever they are called: `class` may well be one of a ship's cabins."""
-    looks = {name: _looks(column(rows, name)) for name in rows.columns}
+    looks = {name: _looks(column_of(rows, name)) for name in rows.columns}
 
     def having(role: str) -> tuple[str, ...]:
         return tuple(name for name, (found, _) in looks.items() if found == role)
@@ -120,7 +120,7 @@ def infer_features(rows: pl.DataFrame) -> TableSchema:
         text=having("text"),
         numeric=having("numeric"),
         categorical=having("categorical"),
-        embedding={name: _width(column(rows, name)) for name in having("embedding")},
+        embedding={name: _width(column_of(rows, name)) for name in having("embedding")},
         ignored=ignored,
         why={name: why for name, (_, why) in looks.items() if name not in ignored},
     )
@@ -134,11 +134,11 @@ def _find_known_at(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None,
 
 
 def _find_time(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
-    typed = {name: "by its type" for name in free if _is_moment(column(rows, name))}
+    typed = {name: "by its type" for name in free if _is_moment(column_of(rows, name))}
     named = {
         name: "by its name and values"
         for name in free
-        if (name.lower() in TIME_NAMES or name.lower().endswith(TIME_ENDINGS)) and _is_time(column(rows, name))
+        if (name.lower() in TIME_NAMES or name.lower().endswith(TIME_ENDINGS)) and _is_time(column_of(rows, name))
     }
     found = typed | named
     if len(found) > 1:
@@ -160,7 +160,7 @@ def _find_label(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, st
 
 def _find_id(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
     """Only if it is alone: a customer's id may be unique among the first rows too."""
-    found = [name for name in free if _is_called_id(name) and _is_id(column(rows, name))]
+    found = [name for name in free if _is_called_id(name) and _is_id(column_of(rows, name))]
     exact = [name for name in found if name.lower() == "id"]
     if len(found) > 1 and not exact:
         return None, ""
@@ -259,13 +259,13 @@ def _width(values: pl.Series) -> int:
 def _leaks(rows: pl.DataFrame, label: str, roles: dict[str, str]) -> dict[str, Any]:
     """Columns that give the label away: each of their few values always comes with the same one."""
     found = {}
-    if column(rows, label).n_unique() < 2:
+    if column_of(rows, label).n_unique() < 2:
         return {}
     for name, role in roles.items():
         if role not in ("numeric", "categorical"):
             continue
         # Under names of our own: theirs might be patterns.
-        pairs = pl.DataFrame({"value": column(rows, name), "label": column(rows, label)}).drop_nulls()
+        pairs = pl.DataFrame({"value": column_of(rows, name), "label": column_of(rows, label)}).drop_nulls()
         groups = pairs.group_by("value").agg(pl.col("label").n_unique())
         if 2 <= groups.height <= rows.height / 20 and (groups["label"] == 1).all():
             found[name] = "each of its values comes with one label only: is it known before the label?"

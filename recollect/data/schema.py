@@ -11,7 +11,7 @@ import polars as pl
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from recollect.data.tables.raw import Columns, column
+from recollect.data.tables.raw import Columns, column_of
 from recollect.data.tables.times import TIME_UNITS, TimeUnit
 from recollect.errors import DataError
 
@@ -132,6 +132,6 @@ def _role(schema: TableSchema, name: str, role: str) -> str:
 def _example(first_rows: pl.DataFrame, name: str) -> str:
     if name not in first_rows.columns:
         return ""
-    values = column(first_rows, name).drop_nulls()
+    values = column_of(first_rows, name).drop_nulls()
     shown = "" if values.is_empty() else " ".join(str(values.head(1).to_list()[0]).split())
     return shown if len(shown) <= 40 else shown[:37] + "..."

@@ -182,6 +182,20 @@ def test_labels_that_are_whole_numbers_have_no_point(tmp_path: Path) -> None:
         assert events.label.to_list() == ["5", "4", "v2.0"]
 
 
+def test_truth_has_one_name_in_every_format(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"label": [True, False, True] * 10, "c": [False, True, None] * 10, "x": range(30)})
+    frame.to_pandas().to_csv(tmp_path / "t.csv", index=False)  # which writes True
+    frame.write_ndjson(tmp_path / "t.jsonl")
+    frame.write_parquet(tmp_path / "t.parquet")
+    for name in ("t.csv", "t.jsonl", "t.parquet"):
+        schema = infer_schema(first_rows(tmp_path / name))
+        assert schema.categorical == ("c",)
+        events = joined(tmp_path / name, schema)
+        assert events.label is not None
+        assert events.label.to_list() == ["true", "false", "true"] * 10
+        assert events.columns["c"].to_list() == ["false", "true", None] * 10
+
+
 def test_missing_values_are_not_bad(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("at,y,x,c\n1,a,NA,\n2,b, nan ,NA\n3,c,,x\n4,d,true,\n")
     schema = TableSchema(time="at", time_unit="number", label="y", numeric=("x",), categorical=("c",))
@@ -433,7 +447,7 @@ def test_a_name_is_not_a_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         lists = [None if row is None else json.dumps(row) for row in frame["^v$"].to_list()]
         columns = [pl.Series("^v$", lists) if each.name == "^v$" else each for each in frame.get_columns()]
         path.write_bytes(pl.DataFrame(columns).write_csv().encode() + b'2024-05-03,1,1,"a\nb",,no,2024-05-04\n1,2\n')
-    schema = infer_schema(first_rows(path), label="^y.*$", known_at="^known.*$")
+    schema = infer_schema(first_rows(path, 60), label="^y.*$", known_at="^known.*$")
     assert (schema.time, schema.numeric, schema.categorical) == ("when", ("^x.*$", "xx"), ("*",))
     assert schema.embedding == {"^v$": 2}
     for block_bytes in (200, 10**6):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from recollect.data.tables import blocks
 from recollect.data.tables.blocks import count_byte, end_of_records, whole_rows
-from recollect.data.tables.raw import BadRow, Columns, RawChunk, check_columns, column
+from recollect.data.tables.raw import BadRow, Columns, RawChunk, check_columns, column_of
 from recollect.errors import DataError
 
 
@@ -201,4 +201,4 @@ def _with_types(frame: pl.DataFrame) -> pl.DataFrame:
                 return numbers
         return values
 
-    return pl.DataFrame({name: typed(column(frame, name)) for name in frame.columns})
+    return pl.DataFrame({name: typed(column_of(frame, name)) for name in frame.columns})

@@ -16,7 +16,7 @@ import polars as pl
 
 from recollect.data.tables import blocks
 from recollect.data.tables.blocks import count_byte, end_of_lines, whole_rows
-from recollect.data.tables.raw import BadRow, Columns, RawChunk, column
+from recollect.data.tables.raw import BadRow, Columns, RawChunk, column_of
 from recollect.errors import DataError
 
 
@@ -109,7 +109,7 @@ def _read_in_halves(lines: list[bytes], columns: Columns) -> tuple[pl.DataFrame,
 def _stacked(frames: list[pl.DataFrame]) -> pl.DataFrame:
     """One below the other; a column of numbers or lists here and of texts there becomes one of texts."""
     if len({tuple(frame.dtypes) for frame in frames}) > 1:
-        frames = [pl.DataFrame({name: _as_texts(column(frame, name)) for name in frame.columns}) for frame in frames]
+        frames = [pl.DataFrame({name: _as_texts(column_of(frame, name)) for name in frame.columns}) for frame in frames]
     return pl.concat(frames)
 
 

@@ -60,7 +60,7 @@ class Table(Protocol):
         """All rows with these columns, of any type."""
 
 
-def column(frame: pl.DataFrame, name: str) -> pl.Series:
+def column_of(frame: pl.DataFrame, name: str) -> pl.Series:
     """A column by its name, whatever it is called.
 
     polars takes *, and all from a ^ to a $, for patterns, even in the methods of a series of such a name: it comes with
