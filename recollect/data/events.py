@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 
 from recollect.data.names import folded
 from recollect.data.schema import TableSchema
+from recollect.data.tables.numbers import says_missing
 from recollect.data.tables.raw import BadRow, RawChunk, Table, column_of
 from recollect.data.tables.times import TimeUnit, read_times
 from recollect.errors import DataError
-
-NO_NUMBER = ("", "na", "n/a", "nan", "null", "none")
-"""How people write, in any case of letters, that a number is missing."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +189,7 @@ def _numbers(values: pl.Series, faults: Faults) -> pl.Series:
     if numbers.null_count() > values.null_count():
         unread = numbers.is_null() & values.is_not_null()
         numbers = numbers.zip_with(~unread, _odd_numbers(values))
-        wrong = numbers.is_null() & ~values.str.strip_chars().str.to_lowercase().is_in(NO_NUMBER)
+        wrong = numbers.is_null() & ~says_missing(values)
         faults.add(
             (wrong & values.is_not_null()).fill_null(False),
             f"not a number: {values.name}",

@@ -10,14 +10,16 @@ import polars as pl
 
 from recollect.data.events import read_lists
 from recollect.data.schema import ROW_ORDER, TableSchema
+from recollect.data.tables.numbers import as_numbers, says_missing
 from recollect.data.tables.raw import column_of
-from recollect.data.tables.times import TimeUnit, find_unit, read_times
+from recollect.data.tables.times import LARGEST, TimeUnit, find_unit, read_times
 from recollect.errors import DataError
 
 TIME_NAMES = ("time", "timestamp", "date", "datetime", "ts", "when")
 TIME_ENDINGS = ("_time", "_timestamp", "_date", "_datetime", "_at", "_ts")
 LABEL_NAMES = ("label", "target", "class", "y")
 WORDS_OF_TEXT = 3  # on average; fewer is a name or a code
+MISTAKES = 0.01  # where more of the texts are no numbers, they are no column of numbers
 OFTEN = 0.5  # texts of which fewer than this share differ are categories
 DIFFERENT_TEXTS = 0.2  # fewer different ones are phrases that repeat: categories too
 
@@ -205,6 +207,8 @@ def _looks(values: pl.Series) -> tuple[str, str]:
         return "ignored", "no value in the first rows"
     if kind == pl.Boolean:
         return "categorical", "true or false"
+    if kind.is_integer() and int(present.max()) > LARGEST:  # type: ignore[call-overload]
+        return _looks_of_texts(present.cast(pl.String))  # names, as they are to everyone who reads them as texts
     if kind.is_numeric():
         return _looks_of_numbers(present)
     if isinstance(kind, (pl.List, pl.Array)):
@@ -240,15 +244,35 @@ def _looks_of_texts(present: pl.Series) -> tuple[str, str]:
         role, reason = _looks_of_lists(present)
         if role == "embedding":
             return role, reason
+    if not _is_called_id(present.name) and (numbers := _looks_of_number_texts(present)):
+        return "numeric", numbers
     different = present.n_unique()
     words = float(present.str.count_matches(r"\S+").mean())  # type: ignore[arg-type]
     if words >= WORDS_OF_TEXT and different > DIFFERENT_TEXTS * len(present):
         return "text", f"texts of {words:.0f} words on average"
     if different <= max(OFTEN * len(present), 2):
         return "categorical", f"{different} different texts in {len(present)} rows"
-    if present.str.strip_chars().cast(pl.Float64, strict=False).null_count() == 0:
+    if as_numbers(present).null_count() == 0:
         return "ignored", "numbers written as texts that hardly repeat: an identifier, or declare it numeric"
     return "ignored", f"short texts that hardly repeat ({different} in {len(present)} rows): an identifier"
+
+
+def _looks_of_number_texts(present: pl.Series) -> str:
+    """The reason to read texts as numbers, if there is one: that some say NA, or that a few are mistakes.
+
+    Whole numbers without either were written as texts on purpose: they may be codes or identifiers.
+    """
+    numbers = as_numbers(present)
+    missing = says_missing(present)
+    others = numbers.is_null() & ~missing
+    if missing.all():
+        return ""
+    if not others.any():
+        return f"numbers, {missing.sum()} of them missing" if missing.any() else ""
+    measured = (numbers != numbers.round()).any()
+    if not measured or others.sum() > MISTAKES * len(present):
+        return ""
+    return f"numbers, but for {others.sum()} such as {present.filter(others)[0]!r}"
 
 
 def _width(values: pl.Series) -> int:

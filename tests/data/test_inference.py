@@ -48,6 +48,24 @@ def test_roles_by_looks() -> None:
     assert set(schema.why) | set(schema.ignored) >= set(ROWS.columns)
 
 
+@pytest.mark.parametrize("mark", ["NA", "n/a", "null", "None", "?", "-", " ", "nan"])
+def test_a_number_that_is_missing_in_words_is_missing(mark: str) -> None:
+    whole = [str(number % 7) for number in range(COUNT - 1)]
+    fractions = [f"{number}.25" for number in range(COUNT - 1)]
+    rows = pl.DataFrame({"a": [mark, *whole], "b": [*fractions, mark], "c": [mark] * COUNT})
+    schema = infer_schema(rows)
+    assert schema.numeric == ("a", "b")
+    assert schema.why["a"] == "numbers, 1 of them missing"
+
+
+def test_a_few_mistakes_among_measurements_leave_them_numbers() -> None:
+    """The rows that hold them are named when they are read."""
+    texts = [f"{number}.5" for number in range(200)]
+    schema = infer_schema(pl.DataFrame({"a": [*texts[1:], "cheap"], "code": [*map(str, range(199)), "C5"]}))
+    assert (schema.numeric, schema.why["a"]) == (("a",), "numbers, but for 1 such as 'cheap'")
+    assert "identifier" in schema.ignored["code"]
+
+
 def test_declared_roles_win() -> None:
     schema = infer_schema(
         ROWS, time=ROW_ORDER, label="shop", text=["code"], categorical=["votes"], numeric=["digits"], ignore=["body"]

@@ -182,6 +182,31 @@ def test_labels_that_are_whole_numbers_have_no_point(tmp_path: Path) -> None:
         assert events.label.to_list() == ["5", "4", "v2.0"]
 
 
+@pytest.mark.parametrize("mark", ["NA", "N/A", "null", "None", "?", "-", ""])
+def test_a_column_of_numbers_may_say_that_one_is_missing(tmp_path: Path, mark: str) -> None:
+    numbers = [number + 0.5 for number in range(30)]
+    (tmp_path / "t.csv").write_text("x,n,y\n" + "".join(f"{x},{int(x)},a\n" for x in numbers) + f"{mark},{mark},b\n")
+    (tmp_path / "t.jsonl").write_bytes(
+        lines(*({"x": x, "n": int(x), "y": "a"} for x in numbers), {"x": mark, "n": mark, "y": "b"})
+    )
+    for name in ("t.csv", "t.jsonl"):
+        schema = infer_schema(first_rows(tmp_path / name))
+        assert schema.numeric == ("x", "n"), name
+        assert joined(tmp_path / name, schema).columns["x"].to_list() == [*numbers, None]
+
+
+def test_numbers_too_large_are_names_in_every_format(tmp_path: Path) -> None:
+    """A float would round them, and two ids would be one."""
+    ids = [2**63 + number for number in range(30)]
+    (tmp_path / "t.csv").write_text("id,code,y\n" + "".join(f"{id},{id % 3 + 2**64},a\n" for id in ids))
+    (tmp_path / "t.jsonl").write_bytes(lines(*({"id": id, "code": id % 3 + 2**64, "y": "a"} for id in ids)))
+    for name in ("t.csv", "t.jsonl"):
+        schema = infer_schema(first_rows(tmp_path / name))
+        assert (schema.id, schema.numeric) == ("id", ()), name
+        events = joined(tmp_path / name, schema)
+        assert events.id.to_list() == [str(id) for id in ids]
+
+
 def test_truth_has_one_name_in_every_format(tmp_path: Path) -> None:
     frame = pl.DataFrame({"label": [True, False, True] * 10, "c": [False, True, None] * 10, "x": range(30)})
     frame.to_pandas().to_csv(tmp_path / "t.csv", index=False)  # which writes True

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from recollect.data.tables import blocks
 from recollect.data.tables.blocks import count_byte, end_of_records, whole_rows
+from recollect.data.tables.numbers import as_numbers, says_missing
 from recollect.data.tables.raw import BadRow, Columns, RawChunk, check_columns, column_of
 from recollect.errors import DataError
 
@@ -186,7 +187,7 @@ def _is_text(text: str) -> bool:
 
 
 def _with_types(frame: pl.DataFrame) -> pl.DataFrame:
-    """Columns of texts that are all whole numbers, all numbers, or all true or false, as such."""
+    """Columns of texts that are all whole numbers, all numbers, or all true or false, as such, if they are there."""
 
     def typed(values: pl.Series) -> pl.Series:
         values = values.set(values == "", None)
@@ -195,10 +196,8 @@ def _with_types(frame: pl.DataFrame) -> pl.DataFrame:
             return values
         if present.str.to_lowercase().is_in(["true", "false"]).all():
             return values.str.to_lowercase() == "true"
-        for dtype in (pl.Int64, pl.Float64):
-            numbers = values.str.strip_chars().cast(dtype, strict=False)
-            if numbers.null_count() == values.null_count():
-                return numbers
-        return values
+        numbers = as_numbers(values)
+        missing = values.is_null() | says_missing(values)
+        return values if (numbers.is_null() & ~missing).any() or missing.all() else numbers
 
     return pl.DataFrame({name: typed(column_of(frame, name)) for name in frame.columns})
