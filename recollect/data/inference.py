@@ -276,8 +276,9 @@ def _looks_of_number_texts(present: pl.Series) -> str:
 
 
 def _width(values: pl.Series) -> int:
-    lists = read_lists(values).drop_nulls()
-    return 0 if lists.is_empty() else int(lists.list.len()[0])
+    """Of most lists: a single one that is wrong is named when it is read."""
+    lengths = read_lists(values).drop_nulls().list.len()
+    return 0 if lengths.is_empty() else int(lengths.mode().max())  # type: ignore[call-overload]
 
 
 def _leaks(rows: pl.DataFrame, label: str, roles: dict[str, str]) -> dict[str, Any]:

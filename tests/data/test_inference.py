@@ -66,6 +66,11 @@ def test_a_few_mistakes_among_measurements_leave_them_numbers() -> None:
     assert "identifier" in schema.ignored["code"]
 
 
+def test_the_width_of_most_lists_is_the_width() -> None:
+    rows = pl.DataFrame({"vector": [[1.0], *([[1.0, 2.0]] * 9)]})
+    assert infer_schema(rows, embedding=["vector"]).embedding == {"vector": 2}
+
+
 def test_declared_roles_win() -> None:
     schema = infer_schema(
         ROWS, time=ROW_ORDER, label="shop", text=["code"], categorical=["votes"], numeric=["digits"], ignore=["body"]
