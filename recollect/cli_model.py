@@ -19,6 +19,7 @@ from recollect.cli_reproduce import (
 
 if TYPE_CHECKING:
     from recollect.data.events import Events
+    from recollect.data.reading import Summary
     from recollect.deployed import Deployed
 
 DataArgument = Annotated[Path, typer.Argument(help="A table: .jsonl (.gz, .zst), .csv or .parquet.")]
@@ -132,8 +133,8 @@ def ingest(
             added, skipped = added + done.added, skipped + done.skipped
         version = writer.version
     if as_json:
-        bad = dict(reading.summary.bad)
-        echo_json({"history": history, "version": version, "added": added, "there_already": skipped, "bad_rows": bad})
+        told = {"history": history, "version": version, "added": added, "there_already": skipped}
+        echo_json({**told, **reading.summary.to_json()})
     else:
         typer.echo(f"{data.name}: {reading.summary}; {added} items added, {skipped} were there already")
 
@@ -164,17 +165,21 @@ def predict(
     if out is not None:
         check_table_path(out)
     use_threads(threads)
-    deployed, events, moments = _open(data, model, history, as_of, bad_rows)
+    deployed, events, moments, summary = _open(data, model, history, as_of, bad_rows)
     answers = deployed.answer(events.columns, moments)
     table = answer_table(events.id, answers.log_probs.numpy(), deployed.classes)
     if out is None:
         typer.echo(table.write_ndjson(), nl=False)
+        if summary.has_gaps:
+            typer.echo(f"{data.name}: {summary}", err=True)  # beside the answers, not among them
     else:
         write_table(table, out)
         write_config(settings, out)
         if as_json:
-            echo_json({"out": str(out), "rows": table.height, "classes": deployed.classes})
+            told = {"out": str(out), "rows": table.height, "classes": deployed.classes}
+            echo_json({**told, **summary.to_json()})
         else:
+            typer.echo(f"{data.name}: {summary}")
             typer.echo(f"{out}: {table.height} answers")
 
 
@@ -201,7 +206,7 @@ def explain(
 
     from recollect.errors import SettingError
 
-    deployed, events, moments = _open(data, model, history, as_of, "fail")
+    deployed, events, moments, _ = _open(data, model, history, as_of, "fail")
     beyond = [each for each in row or () if not 0 <= each < len(events)]
     if beyond:
         raise SettingError(f"{data.name} has no row {beyond[0]}: it has {len(events)}, the first is 0")
@@ -253,8 +258,11 @@ def replay(
 
 def _open(
     data: Path, model: Path, history: str, as_of: str | None, bad_rows: Literal["fail", "skip", "file"]
-) -> "tuple[Deployed, Events, Any]":
-    """A table's rows as inputs: as of the moment given, or each as of its own time where it has one, or now."""
+) -> "tuple[Deployed, Events, Any, Summary]":
+    """A table's rows as inputs: as of the moment given, or each as of its own time where it has one, or now.
+
+    With the summary of their reading.
+    """
     import numpy as np
 
     from recollect.comparison.settings import moment_from
@@ -263,16 +271,13 @@ def _open(
 
     deployed = Deployed.open(model, history)
     schema = rows_schema(deployed.intake.schema, first_rows(data).columns)
-    events, _ = read_all(data, schema, bad_rows=bad_rows)
+    events, reading = read_all(data, schema, bad_rows=bad_rows)
     events = events.take(np.argsort(events.rows, kind="stable"))
     if as_of is not None:
         moment = moment_from(as_of, deployed.intake.schema.plain_times)
     elif schema.time is not None:
-        return deployed, events, events.time
+        return deployed, events, events.time, reading.summary
     else:
         moment = deployed.now()
-    return (
-        deployed,
-        events,
-        np.full(len(events), moment, dtype=np.float64 if deployed.intake.schema.plain_times else np.int64),
-    )
+    moments = np.full(len(events), moment, dtype=np.float64 if deployed.intake.schema.plain_times else np.int64)
+    return deployed, events, moments, reading.summary

@@ -228,6 +228,20 @@ def test_missing_values_are_not_bad(tmp_path: Path) -> None:
     assert events.columns.to_dict(as_series=False) == {"x": [None, None, None, 1.0], "c": [None, "NA", "x", None]}
 
 
+def test_a_field_that_comes_late_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.jsonl"
+    rows = [{"at": row, "y": "a", "x": 1, "other": 2} for row in range(1500)]
+    path.write_bytes(lines(*rows, {**rows[0], "late": 5}, "no object", {"late": 1, "later": 1, "y": "late"}))
+    for block_bytes in (10**3, 10**7):
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+        reading = read_events(path, WRITTEN, bad_rows="skip")
+        assert sum(map(len, reading)) == 1501
+        assert reading.summary.late_fields == {"late": 1501, "later": 1503}
+    assert "; field late first seen at line 1501 was not read: have a row with it among the first 1000" in str(
+        reading.summary
+    )
+
+
 # Order and ids
 
 

@@ -31,7 +31,8 @@ class RawChunk:
     """Some rows of a table in their order.
 
     `rows` counts all records of the table from 0, broken ones too. `numbers` are what people are told: lines of a file
-    from 1, or rows again. `raw_row` gives a row, by its index here, as it was found.
+    from 1, or rows again. `raw_row` gives a row, by its index here, as it was found. `unread` names fields that came up
+    here for the first time though nobody asked for them, with the number of a row that has each.
     """
 
     frame: pl.DataFrame
@@ -39,6 +40,7 @@ class RawChunk:
     numbers: NDArray[np.int64]
     raw_row: Callable[[int], Any]
     broken: Sequence[BadRow] = field(default_factory=list)
+    unread: Mapping[str, int] = field(default_factory=dict)
 
 
 @runtime_checkable  # so that the type checks of the tests can tell one
