@@ -59,19 +59,27 @@ class Csv:
         return names, separator, size
 
     def first_rows(self, count: int) -> pl.DataFrame:
-        for block in whole_rows(self.path, blocks.FIRST_BYTES, end_of_records):
-            names, separator, size = self.header(block)
-            frame = self._taken_apart(block[size:], count_byte(block, b"\n", size), names, {}, separator, 0, 1).frame
-            if frame.height:
-                return _with_types(frame.head(count))
-            break
+        frames: list[pl.DataFrame] = []
+        broken: list[BadRow] = []
+        for chunk in self._chunks({}, blocks.FIRST_BYTES):
+            frames.append(chunk.frame)
+            broken += chunk.broken
+            if sum(frame.height for frame in frames) >= count:
+                break
+        if any(frame.height for frame in frames):
+            return _with_types(pl.concat(frames).head(count))
+        if broken:
+            raise DataError(f"{broken[0].place}: {broken[0].message}, and no other row can be read: mend the file")
         raise DataError(f"{self.path} has no row below the names of its columns: give a table with rows")
 
     def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
+        return self._chunks(columns, blocks.BLOCK_BYTES)
+
+    def _chunks(self, columns: Columns, block_bytes: int) -> Iterator[RawChunk]:
         row, line = 0, 1
         names: list[str] = []
         separator = ","
-        for block in whole_rows(self.path, blocks.BLOCK_BYTES, end_of_records):
+        for block in whole_rows(self.path, block_bytes, end_of_records):
             if not names:
                 names, separator, size = self.header(block)
                 check_columns(self.name, columns, names)
