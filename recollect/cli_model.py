@@ -11,10 +11,12 @@ from recollect.cli_reproduce import (
     CacheOption,
     CategoricalColumns,
     EmbedderOption,
+    EmbeddingColumns,
     IgnoredColumns,
     NumericColumns,
     TextColumns,
     ThreadsOption,
+    TimeUnitOption,
 )
 
 if TYPE_CHECKING:
@@ -35,12 +37,14 @@ def train(
     model: ModelOption,
     history: Annotated[str | None, typer.Option(help="Also make a history of all rows here.")] = None,
     time: Annotated[str | None, typer.Option(help="Column of times.", show_default="inferred, or row order")] = None,
+    time_unit: TimeUnitOption = None,
     label: Annotated[str | None, typer.Option(help="Column of labels.", show_default="inferred")] = None,
     known_at: Annotated[str | None, typer.Option(help="Column that says when a label became known.")] = None,
     id: Annotated[str | None, typer.Option(help="Column of ids.", show_default="inferred, or file:line")] = None,
     text: TextColumns = None,
     numeric: NumericColumns = None,
     categorical: CategoricalColumns = None,
+    embedding: EmbeddingColumns = None,
     ignore: IgnoredColumns = None,
     cutoff: Annotated[
         str | None,
@@ -78,8 +82,14 @@ def train(
         raise OutputExistsError(f"{model} is not empty: choose another place for the model, or add --force")
     model.mkdir(parents=True, exist_ok=True)  # where it may not be, that is told before an hour of training
     use_threads(threads)
-    roles = {"time": time, "known_at": known_at, "label": label, "id": id}
-    features = {"text": text or [], "numeric": numeric or [], "categorical": categorical or [], "ignore": ignore or []}
+    roles = {"time": time, "time_unit": time_unit, "known_at": known_at, "label": label, "id": id}
+    features = {
+        "text": text or [],
+        "numeric": numeric or [],
+        "categorical": categorical or [],
+        "embedding": embedding or [],
+        "ignore": ignore or [],
+    }
     found: dict[str, Any] = {"model": str(model)}
     with told_as_json(as_json):
         events, schema = read_table(data, {**roles, **features, "bad_rows": bad_rows})

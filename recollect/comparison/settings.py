@@ -62,8 +62,8 @@ def read_table(data: Path, given: Mapping[str, Any]) -> tuple[Events, TableSchem
     elif not data.exists():
         raise DataError(f'there is no file {data}: give the path of a table, or "{EXAMPLE}" for one that comes along')
     rows = first_rows(source)
-    columns = {role: given[role] for role in ("time", "known_at", "label", "id")}
-    features = {role: given[role] for role in ("text", "numeric", "categorical", "ignore")}
+    columns = {role: given[role] for role in ("time", "time_unit", "known_at", "label", "id")}
+    features = {role: given[role] for role in ("text", "numeric", "categorical", "embedding", "ignore")}
     schema = infer_schema(rows, **columns, **features)
     if schema.label is None:
         raise DataError(f"no column of {data.name} looks like a label: name it with --label")
