@@ -15,7 +15,7 @@ from recollect.data.names import folded
 from recollect.data.schema import TableSchema
 from recollect.data.tables.numbers import says_missing
 from recollect.data.tables.raw import BadRow, RawChunk, Table, column_of
-from recollect.data.tables.times import TimeUnit, read_times
+from recollect.data.tables.times import TimeUnit, in_another_unit, read_times
 from recollect.errors import DataError
 
 
@@ -144,6 +144,11 @@ def make_events(chunk: RawChunk, schema: TableSchema, table: Table) -> tuple[Eve
 def _times(values: pl.Series, unit: TimeUnit, faults: Faults, role: str) -> pl.Series:
     values = _plain(values, role)
     times = read_times(values, unit)
+    faults.add(
+        in_another_unit(times, unit),
+        f"another unit of {role}",
+        lambda index: f"the {role} {values[index]} is not in {unit} like the others: write all in one unit",
+    )
     wrong = times.is_null()
     if not wrong.any():
         return times

@@ -9,14 +9,15 @@ from typing import Any
 import polars as pl
 
 from recollect.data.events import read_lists
-from recollect.data.schema import ROW_ORDER, TableSchema
+from recollect.data.schema import TableSchema
 from recollect.data.tables.numbers import as_numbers, says_missing
 from recollect.data.tables.raw import column_of
-from recollect.data.tables.times import LARGEST, TimeUnit, find_unit, read_times
+from recollect.data.tables.times import LARGEST, ROW_ORDER, TimeUnit, find_unit, read_times, unit_of
 from recollect.errors import DataError
 
 TIME_NAMES = ("time", "timestamp", "date", "datetime", "ts", "when")
 TIME_ENDINGS = ("_time", "_timestamp", "_date", "_datetime", "_at", "_ts")
+LIKE_A_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}"
 LABEL_NAMES = ("label", "target", "class", "y")
 WORDS_OF_TEXT = 3  # on average; fewer is a name or a code
 MISTAKES = 0.01  # where more of the texts are no numbers, they are no column of numbers
@@ -77,11 +78,16 @@ def infer_schema(
         found_time = find("time", _find_time)
     if found_time is None and known_at is None:
         found_time, found_known_at = found_known_at, None  # the only time there is, if any
+    if time_unit is not None and found_time is None:
+        raise DataError(f"the times are declared to be {time_unit}, but no column holds them: name it with --time")
     found_label = find("label", _find_label)
     found_id = find("id", _find_id)
     roles = {name: role for name, role in declared.items() if role in features}
     for name in free:
         roles[name], why[name] = _looks(column_of(first_rows, name))
+    for name in embedding:
+        if not _width(column_of(first_rows, name)):
+            raise DataError(f"the column {name} holds no list of numbers: declare it as something else, or give lists")
     ignored = {name: why.pop(name) for name, role in roles.items() if role == "ignored"}
     unit = time_unit or (None if found_time is None else find_unit(column_of(first_rows, found_time), found_time))
     known_unit = None if found_known_at is None else find_unit(column_of(first_rows, found_known_at), found_known_at)
@@ -138,9 +144,7 @@ def _find_known_at(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None,
 def _find_time(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
     typed = {name: "by its type" for name in free if _is_moment(column_of(rows, name))}
     named = {
-        name: "by its name and values"
-        for name in free
-        if (name.lower() in TIME_NAMES or name.lower().endswith(TIME_ENDINGS)) and _is_time(column_of(rows, name))
+        name: "by its name and values" for name in free if _is_called_time(name) and _is_time(column_of(rows, name))
     }
     found = typed | named
     if len(found) > 1:
@@ -149,8 +153,18 @@ def _find_time(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str
             f"or {ROW_ORDER}"
         )
     if not found:
+        _refuse_unread_times(rows, free)
         return None, "the order of the rows: no column looks like a time"
     return next(iter(found.items()))
+
+
+def _refuse_unread_times(rows: pl.DataFrame, free: Sequence[str]) -> None:
+    """A column that is called a time, or has what looks like dates under such a name, is not passed over in silence."""
+    for name in free:
+        values = column_of(rows, name).drop_nulls()
+        dated = values.dtype == pl.String and values.str.contains(LIKE_A_DATE).any()
+        if not values.is_empty() and (name.lower() in TIME_NAMES or (_is_called_time(name) and dated)):
+            find_unit(values, name)  # which says what is wrong with it
 
 
 def _find_label(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
@@ -167,6 +181,10 @@ def _find_id(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
     if len(found) > 1 and not exact:
         return None, ""
     return ((exact or found)[0], "by its name, and it never repeats") if found else (None, "")
+
+
+def _is_called_time(name: str) -> bool:
+    return name.lower() in TIME_NAMES or name.lower().endswith(TIME_ENDINGS)
 
 
 def _is_called_id(name: str) -> bool:
@@ -190,7 +208,7 @@ def _is_moment(values: pl.Series) -> bool:
 
 def _is_time(values: pl.Series) -> bool:
     try:
-        find_unit(values, values.name)
+        unit_of(values, values.name)
     except DataError:
         return False
     return True

@@ -367,6 +367,16 @@ def test_bad_rows_of_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: s
         assert reading.summary.bad == {kind: 1}
 
 
+def test_a_time_in_another_unit_is_a_bad_row() -> None:
+    frame = pl.DataFrame({"at": [1_714_564_800_000, 1_714_564_801, 1_714_564_802_000], "y": list("abc")})
+    schema = TableSchema(time="at", time_unit="milliseconds", label="y")
+    with pytest.raises(BadRowError, match="row 1: the time 1714564801 is not in milliseconds like the others"):
+        list(read_events(frame, schema))
+    reading = read_events(frame, schema, bad_rows="skip")
+    assert sum(map(len, reading)) == 2
+    assert reading.summary.bad == {"another unit of time": 1}
+
+
 def test_a_row_of_a_frame_is_named_by_its_number() -> None:
     frame = pl.DataFrame({"at": [1, 2], "y": ["a", None], "x": [1.0, 2.0]})
     with pytest.raises(BadRowError, match=r"^table:row 1: the label is missing"):
