@@ -11,12 +11,14 @@ from recollect.cli_reproduce import (
     CacheOption,
     CategoricalColumns,
     EmbedderOption,
+    EmbeddingColumns,
     ForceOption,
     IgnoredColumns,
     NumericColumns,
     ScaleOption,
     TextColumns,
     ThreadsOption,
+    TimeUnitOption,
 )
 
 
@@ -25,6 +27,7 @@ def compare(
         Path, typer.Argument(help="A table: .jsonl (.gz, .zst), .csv or .parquet; or electricity, which comes along.")
     ],
     time: Annotated[str | None, typer.Option(help="Column of times.", show_default="inferred, or row order")] = None,
+    time_unit: TimeUnitOption = None,
     label: Annotated[str | None, typer.Option(help="Column of labels.", show_default="inferred")] = None,
     known_at: Annotated[str | None, typer.Option(help="Column that says when a label became known.")] = None,
     label_delay: Annotated[
@@ -37,6 +40,7 @@ def compare(
     text: TextColumns = None,
     numeric: NumericColumns = None,
     categorical: CategoricalColumns = None,
+    embedding: EmbeddingColumns = None,
     ignore: IgnoredColumns = None,
     bins: Annotated[int, typer.Option(min=1, help="Periods after the cutoff; peers are refitted at each.")] = 10,
     refit: Annotated[
@@ -71,6 +75,7 @@ def compare(
 
     given: dict[str, Any] = {
         "time": time,
+        "time_unit": time_unit,
         "label": label,
         "known_at": known_at,
         "label_delay": label_delay,
@@ -79,6 +84,7 @@ def compare(
         "text": text or [],
         "numeric": numeric or [],
         "categorical": categorical or [],
+        "embedding": embedding or [],
         "ignore": ignore or [],
         "bins": bins,
         "refit": refit,

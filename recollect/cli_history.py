@@ -202,9 +202,11 @@ def correct(
 
     Example: recollect history correct ./history order-17 fraud --at 2024-05-01T12:00:00Z
     """
+    from recollect.data.names import name_of
     from recollect.history.writer import HistoryWriter
 
     with HistoryWriter.open(path) as writer:
+        label = name_of(label) if name_of(label) in writer.classes else label
         code = label if writer.classes else _whole_number(label, "label")
         writer.correct(_id(item, writer.schema.id), code, _moment(at, writer.schema.time))
         told = f"{item} is {label} from {at} on; {path} is at version {writer.version}"

@@ -11,14 +11,17 @@ from recollect.cli_reproduce import (
     CacheOption,
     CategoricalColumns,
     EmbedderOption,
+    EmbeddingColumns,
     IgnoredColumns,
     NumericColumns,
     TextColumns,
     ThreadsOption,
+    TimeUnitOption,
 )
 
 if TYPE_CHECKING:
     from recollect.data.events import Events
+    from recollect.data.reading import Summary
     from recollect.deployed import Deployed
 
 DataArgument = Annotated[Path, typer.Argument(help="A table: .jsonl (.gz, .zst), .csv or .parquet.")]
@@ -34,15 +37,21 @@ def train(
     model: ModelOption,
     history: Annotated[str | None, typer.Option(help="Also make a history of all rows here.")] = None,
     time: Annotated[str | None, typer.Option(help="Column of times.", show_default="inferred, or row order")] = None,
+    time_unit: TimeUnitOption = None,
     label: Annotated[str | None, typer.Option(help="Column of labels.", show_default="inferred")] = None,
     known_at: Annotated[str | None, typer.Option(help="Column that says when a label became known.")] = None,
     id: Annotated[str | None, typer.Option(help="Column of ids.", show_default="inferred, or file:line")] = None,
     text: TextColumns = None,
     numeric: NumericColumns = None,
     categorical: CategoricalColumns = None,
+    embedding: EmbeddingColumns = None,
     ignore: IgnoredColumns = None,
     cutoff: Annotated[
-        str | None, typer.Option(help="Train on what was known before this.", show_default="on everything")
+        str | None,
+        typer.Option(
+            help="Train on what was known before this: a date, a plain time, or the share of rows before it.",
+            show_default="on everything",
+        ),
     ] = None,
     retrieve: Annotated[
         Literal["items", "labels"], typer.Option(help="What of a precedent the classifier is shown.")
@@ -67,7 +76,7 @@ def train(
     """
     settings = dict(locals())
     from recollect.cli_reproduce import default_cache, use_threads
-    from recollect.comparison.settings import cutoff_from, read_table
+    from recollect.comparison.settings import cutoff_in, read_table
     from recollect.deployed import append_events, create_history, intake_of
     from recollect.errors import OutputExistsError
     from recollect.trained import Trained
@@ -79,13 +88,19 @@ def train(
         raise OutputExistsError(f"{model} is not empty: choose another place for the model, or add --force")
     model.mkdir(parents=True, exist_ok=True)  # where it may not be, that is told before an hour of training
     use_threads(threads)
-    roles = {"time": time, "known_at": known_at, "label": label, "id": id}
-    features = {"text": text or [], "numeric": numeric or [], "categorical": categorical or [], "ignore": ignore or []}
+    roles = {"time": time, "time_unit": time_unit, "known_at": known_at, "label": label, "id": id}
+    features = {
+        "text": text or [],
+        "numeric": numeric or [],
+        "categorical": categorical or [],
+        "embedding": embedding or [],
+        "ignore": ignore or [],
+    }
     found: dict[str, Any] = {"model": str(model)}
     with told_as_json(as_json):
         known = None if like is None else intake_of(like).schema
         events, schema = read_table(data, {**roles, **features, "bad_rows": bad_rows}, known)
-        moment = None if cutoff is None else cutoff_from(cutoff, schema.plain_times)[1]
+        moment = None if cutoff is None else cutoff_in(events, cutoff, schema.plain_times)
         with Display() as display:
             trained = train_table(
                 events,
@@ -136,8 +151,8 @@ def ingest(
             added, skipped = added + done.added, skipped + done.skipped
         version = writer.version
     if as_json:
-        bad = dict(reading.summary.bad)
-        echo_json({"history": history, "version": version, "added": added, "there_already": skipped, "bad_rows": bad})
+        told = {"history": history, "version": version, "added": added, "there_already": skipped}
+        echo_json({**told, **reading.summary.to_json()})
     else:
         typer.echo(f"{data.name}: {reading.summary}; {added} items added, {skipped} were there already")
 
@@ -168,17 +183,21 @@ def predict(
     if out is not None:
         check_table_path(out)
     use_threads(threads)
-    deployed, events, moments = _open(data, model, history, as_of, bad_rows)
+    deployed, events, moments, summary = _open(data, model, history, as_of, bad_rows)
     answers = deployed.answer(events.columns, moments)
     table = answer_table(events.id, answers.log_probs.numpy(), deployed.classes)
     if out is None:
         typer.echo(table.write_ndjson(), nl=False)
+        if summary.has_gaps:
+            typer.echo(f"{data.name}: {summary}", err=True)  # beside the answers, not among them
     else:
         write_table(table, out)
         write_config(settings, out)
         if as_json:
-            echo_json({"out": str(out), "rows": table.height, "classes": deployed.classes})
+            told = {"out": str(out), "rows": table.height, "classes": deployed.classes}
+            echo_json({**told, **summary.to_json()})
         else:
+            typer.echo(f"{data.name}: {summary}")
             typer.echo(f"{out}: {table.height} answers")
 
 
@@ -205,7 +224,7 @@ def explain(
 
     from recollect.errors import SettingError
 
-    deployed, events, moments = _open(data, model, history, as_of, "fail")
+    deployed, events, moments, _ = _open(data, model, history, as_of, "fail")
     beyond = [each for each in row or () if not 0 <= each < len(events)]
     if beyond:
         raise SettingError(f"{data.name} has no row {beyond[0]}: it has {len(events)}, the first is 0")
@@ -257,8 +276,11 @@ def replay(
 
 def _open(
     data: Path, model: Path, history: str, as_of: str | None, bad_rows: Literal["fail", "skip", "file"]
-) -> "tuple[Deployed, Events, Any]":
-    """A table's rows as inputs: as of the moment given, or each as of its own time where it has one, or now."""
+) -> "tuple[Deployed, Events, Any, Summary]":
+    """A table's rows as inputs: as of the moment given, or each as of its own time where it has one, or now.
+
+    With the summary of their reading.
+    """
     import numpy as np
 
     from recollect.comparison.settings import moment_from
@@ -267,16 +289,13 @@ def _open(
 
     deployed = Deployed.open(model, history)
     schema = rows_schema(deployed.intake.schema, first_rows(data).columns)
-    events, _ = read_all(data, schema, bad_rows=bad_rows)
+    events, reading = read_all(data, schema, bad_rows=bad_rows)
     events = events.take(np.argsort(events.rows, kind="stable"))
     if as_of is not None:
         moment = moment_from(as_of, deployed.intake.schema.plain_times)
     elif schema.time is not None:
-        return deployed, events, events.time
+        return deployed, events, events.time, reading.summary
     else:
         moment = deployed.now()
-    return (
-        deployed,
-        events,
-        np.full(len(events), moment, dtype=np.float64 if deployed.intake.schema.plain_times else np.int64),
-    )
+    moments = np.full(len(events), moment, dtype=np.float64 if deployed.intake.schema.plain_times else np.int64)
+    return deployed, events, moments, reading.summary

@@ -87,6 +87,13 @@ NumericColumns = Annotated[
 CategoricalColumns = Annotated[
     list[str] | None, typer.Option(help="A column of categories; may be repeated.", show_default="inferred")
 ]
+EmbeddingColumns = Annotated[
+    list[str] | None, typer.Option(help="A column of lists of numbers; may be repeated.", show_default="inferred")
+]
+TimeUnitOption = Annotated[
+    Literal["datetime", "seconds", "milliseconds", "microseconds", "nanoseconds", "number"] | None,
+    typer.Option(help="What times are: dates, counts since 1970, or plain numbers.", show_default="inferred"),
+]
 IgnoredColumns = Annotated[
     list[str] | None, typer.Option(help="A column not to look at; may be repeated.", show_default="inferred")
 ]

@@ -99,9 +99,29 @@ def test_settings_are_beside_every_result_and_are_taken_back(place: Path, tmp_pa
     found = json.loads(
         out_of("predict", place / "new.csv", *where, "--as-of", "2021-01-01", "--out", tmp_path / "a.csv", "--json")
     )
-    assert found == {"out": str(tmp_path / "a.csv"), "rows": 140, "classes": found["classes"]}
+    assert found == {
+        "out": str(tmp_path / "a.csv"),
+        "rows": 140,
+        "classes": found["classes"],
+        "bad_rows": {},
+        "late_fields": {},
+    }
     run("predict", "--config", tmp_path / "a.toml", "--out", tmp_path / "b.csv")  # the data, model and moment too
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+
+
+def test_rows_that_are_left_out_are_told(place: Path, tmp_path: Path) -> None:
+    rows = (place / "new.csv").read_text().splitlines()[:4]
+    (tmp_path / "some.csv").write_text("\n".join([*rows, "nonsense"]) + "\n")
+    where = ["--model", place / "model", "--history", place / "history", "--bad-rows", "skip"]
+    told = "some.csv: 3 rows read, 1 bad rows left out (wrong number of values 1)"
+    output = run("predict", tmp_path / "some.csv", *where, "--out", tmp_path / "a.csv")
+    assert output.splitlines() == [told, f"{tmp_path / 'a.csv'}: 3 answers"]
+    shown = CliRunner().invoke(app, ["predict", str(tmp_path / "some.csv"), *map(str, where)], catch_exceptions=False)
+    assert len(shown.stdout.splitlines()) == 3
+    assert shown.stderr.splitlines() == [told]
+    found = json.loads(out_of("predict", tmp_path / "some.csv", *where, "--out", tmp_path / "b.csv", "--json"))
+    assert found["bad_rows"] == {"wrong number of values": 1}
 
 
 def test_a_row_that_is_not_there_can_t_be_explained(place: Path) -> None:
@@ -118,6 +138,20 @@ def test_train_and_ingest_speak_json(place: Path, tmp_path: Path) -> None:
     assert (trained["items"], trained["classes"], trained["schema"]["colour"]) == (260, ["no", "yes"], "categorical")
     ingested = json.loads(out_of("ingest", place / "new.csv", *where, "--json"))
     assert (ingested["added"], ingested["there_already"]) == (140, 0)
+
+
+def test_a_cutoff_may_be_a_share_of_the_rows(place: Path, tmp_path: Path) -> None:
+    middle = pl.read_csv(place / "old.csv")["when"][130]
+    seen = {}
+    for name, cutoff in {"share": "0.5", "moment": middle}.items():
+        run("train", place / "old.csv", "--label", "label", "--id", "id", "--model", tmp_path / name, "--steps", 2,
+            "--cutoff", cutoff)  # fmt: skip
+        intake = Trained.load(tmp_path / name).intake
+        assert intake is not None
+        seen[name] = intake.features
+    everything = Trained.load(place / "model").intake
+    assert everything is not None
+    assert seen["share"] == seen["moment"] != everything.features
 
 
 def test_posting_a_stream_row_by_row_gives_the_bits_of_a_replay(place: Path, tmp_path: Path) -> None:

@@ -19,14 +19,14 @@ from recollect.comparison.verdict import judge
 from recollect.config import Scale
 from recollect.data.events import Events
 from recollect.data.schema import TableSchema
-from recollect.errors import SettingError
+from recollect.data.tables.raw import column_of
 from recollect.evaluation.answer_table import answer_table, write_table
 from recollect.evaluation.metrics import accuracy, interval, previous_labels, scores_by_bin
 from recollect.evaluation.output import claim, finish, moment
 from recollect.evaluation.peers import DEFAULT
 from recollect.evaluation.results import results_table, summarise
 from recollect.evaluation.stream import Stream
-from recollect.evaluation.table_stream import Prepared, prepare
+from recollect.evaluation.table_stream import Prepared, after_share, prepare
 from recollect.training.progress import Display
 
 DAY = 24 * 3600 * 10**9
@@ -114,13 +114,7 @@ def _delayed(events: Events, delay: int | float) -> Events:
 
 def _cutoff(events: Events, options: Options) -> int | float:
     """The moment given, or the one before which a share of the rows happened."""
-    if options.cutoff is not None:
-        return options.cutoff
-    if not 0 < options.share < 1:
-        raise SettingError(f"the share before the cutoff is {options.share}: it must be between 0 and 1")
-    moments = np.sort(events.time)
-    found: int | float = moments[int(options.share * len(moments))].item()
-    return found
+    return after_share(events.time, options.share) if options.cutoff is None else options.cutoff
 
 
 def _ours(prepared: Prepared, seed: int, options: Options, display: Display, out: Path) -> Arrays:
@@ -227,7 +221,7 @@ def notes(prepared: Prepared) -> list[str]:
         if column.shared:
             found.append(f"rare and unknown values of {column.name} share one place")
     for name in (*prepared.intake.schema.numeric, *prepared.intake.schema.categorical):
-        missing = prepared.events.columns[name].is_null().mean()
+        missing = column_of(prepared.events.columns, name).is_null().mean()
         if isinstance(missing, float) and missing > 0:
             found.append(f"{100 * missing:.0f}% of {name} is missing; that is a signal of its own")
     for code in range(stream.num_classes, len(prepared.classes)):

@@ -18,6 +18,7 @@ from recollect.data.schema import TableSchema, schema_table
 from recollect.data.tables.times import read_times
 from recollect.errors import DataError, SettingError
 from recollect.evaluation.peers import DEFAULT, SLOW, peers
+from recollect.evaluation.table_stream import after_share
 
 EXAMPLE = "electricity"
 """Given in place of a file: data that ships with the package."""
@@ -61,8 +62,8 @@ def read_table(data: Path, given: Mapping[str, Any], schema: TableSchema | None 
     elif not data.exists():
         raise DataError(f'there is no file {data}: give the path of a table, or "{EXAMPLE}" for one that comes along')
     rows = first_rows(source)
-    columns = {role: given[role] for role in ("time", "known_at", "label", "id")}
-    features = {role: given[role] for role in ("text", "numeric", "categorical", "ignore")}
+    columns = {role: given[role] for role in ("time", "time_unit", "known_at", "label", "id")}
+    features = {role: given[role] for role in ("text", "numeric", "categorical", "embedding", "ignore")}
     schema = schema or infer_schema(rows, **columns, **features)
     if schema.label is None:
         raise DataError(f"no column of {data.name} looks like a label: name it with --label")
@@ -117,6 +118,12 @@ def cutoff_from(text: str, plain: bool) -> tuple[float, int | float | None]:
     if number is not None and 0 < number < 1:
         return number, None
     return 0.5, moment_from(text, plain)
+
+
+def cutoff_in(events: Events, text: str, plain: bool) -> int | float:
+    """The moment that a person means by a cutoff: also if it was given as a share of the rows."""
+    share, moment = cutoff_from(text, plain)
+    return after_share(events.time, share) if moment is None else moment
 
 
 def moment_from(text: str, plain: bool) -> int | float:

@@ -4,20 +4,19 @@ Makes them from raw rows and says which rows can't be events and why; what then 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from recollect.data.names import folded
 from recollect.data.schema import TableSchema
-from recollect.data.tables.raw import BadRow, RawChunk, Table
-from recollect.data.tables.times import TimeUnit, read_times
+from recollect.data.tables.numbers import says_missing
+from recollect.data.tables.raw import BadRow, RawChunk, Table, column_of
+from recollect.data.tables.times import TimeUnit, in_another_unit, read_times
 from recollect.errors import DataError
-
-NO_NUMBER = ("", "na", "n/a", "nan", "null", "none")
-"""How people write, in any case of letters, that a number is missing."""
 
 
 @dataclass(frozen=True)
@@ -98,55 +97,53 @@ def make_events(
         time = pl.Series("time", chunk.rows, pl.Float64)
     else:
         assert schema.time_unit is not None
-        time = _times(frame[schema.time], schema.time_unit, faults, "time")
+        time = _times(column_of(frame, schema.time), schema.time_unit, faults, "time")
     known_at = time
     if schema.known_at is not None:
         assert schema.known_at_unit is not None
-        known_at = _times(frame[schema.known_at], schema.known_at_unit, faults, "known_at")
-        written = frame.select(schema.time, schema.known_at)
+        assert schema.time is not None
+        known_at = _times(column_of(frame, schema.known_at), schema.known_at_unit, faults, "known_at")
+        happened, known = column_of(frame, schema.time), column_of(frame, schema.known_at)
         faults.add(
             (known_at < time).fill_null(False),
             "known before it happened",
             lambda index: (
-                f"known_at {written[index, 1]} is before the time {written[index, 0]}: "
+                f"known_at {known[index]} is before the time {happened[index]}: "
                 "a label can't be known before the row happened"
             ),
         )
     label = None
     if schema.label is not None:
-        label = _required(frame[schema.label], faults, "label")
+        label = _required(column_of(frame, schema.label), faults, "label")
         if labels is not None:
             _check_within(label, labels, faults, schema.label)
     if schema.id is None:
         id = table.place + pl.Series("id", chunk.numbers).cast(pl.String)
     else:
-        id = _required(frame[schema.id], faults, "id")
-    features = [_numbers(frame[name], faults) for name in schema.numeric]
-    features += [_names(frame[name]) for name in schema.categorical]
-    features += [_texts(frame[name]) for name in schema.text]
-    features += [_embedding(frame[name], width, faults) for name, width in schema.embedding.items()]
-    columns = pl.DataFrame(features)
-    if schema.embedding:
-        columns = columns.with_columns(
-            # A fixed width can only be had once the rows of another are gone.
-            pl.when(~pl.int_range(pl.len()).is_in(list(faults.found)))
-            .then(pl.col(name))
-            .cast(pl.Array(pl.Float32, width))
-            for name, width in schema.embedding.items()
-        )
+        id = _required(column_of(frame, schema.id), faults, "id")
+    features = {name: _numbers(column_of(frame, name), faults) for name in schema.numeric}
+    features |= {name: _names(column_of(frame, name)) for name in schema.categorical}
+    features |= {name: _texts(column_of(frame, name)) for name in schema.text}
+    features |= {name: _embedding(column_of(frame, name), width, faults) for name, width in schema.embedding.items()}
     dtype = np.float64 if schema.plain_times else np.int64
     events = Events(
         time.fill_null(0).to_numpy().astype(dtype, copy=False),
         known_at.fill_null(0).to_numpy().astype(dtype, copy=False),
         label,
         id,
-        columns,
+        pl.DataFrame(features),
         chunk.rows,
     )
     if faults.found:
         keep = np.ones(frame.height, np.bool_)
         keep[list(faults.found)] = False
         events = events.take(keep.nonzero()[0])
+    if schema.embedding:
+        # A fixed width can only be had now that the rows of another are gone.
+        columns = {name: column_of(events.columns, name) for name in schema.features}
+        for name, width in schema.embedding.items():
+            columns[name] = columns[name].cast(pl.Array(pl.Float32, width))
+        events = replace(events, columns=pl.DataFrame(columns))
     return events, sorted([*chunk.broken, *faults.found.values()], key=lambda each: each.row)
 
 
@@ -156,6 +153,11 @@ def make_events(
 def _times(values: pl.Series, unit: TimeUnit, faults: Faults, role: str) -> pl.Series:
     values = _plain(values, role)
     times = read_times(values, unit)
+    faults.add(
+        in_another_unit(times, unit),
+        f"another unit of {role}",
+        lambda index: f"the {role} {values[index]} is not in {unit} like the others: write all in one unit",
+    )
     wrong = times.is_null()
     if not wrong.any():
         return times
@@ -195,15 +197,11 @@ def _texts(values: pl.Series) -> pl.Series:
 
 
 def _names(values: pl.Series) -> pl.Series:
-    """Texts that are compared: 5, 5.0 and "5.0" are the same."""
+    """Texts that are compared: 5, 5.0 and "5.0" are the same, and so are true and "True"."""
     if values.dtype.is_float():
         values = values.fill_nan(None)
     texts = _texts(values)
-    if values.dtype.is_integer():
-        return texts  # has no point to look for
-    if texts.str.ends_with(".0").any():
-        return texts.str.replace(r"^(-?\d+)\.0+$", "$1")
-    return texts
+    return texts if values.dtype.is_integer() else folded(texts)  # whole numbers are names as they are
 
 
 def _numbers(values: pl.Series, faults: Faults) -> pl.Series:
@@ -214,7 +212,7 @@ def _numbers(values: pl.Series, faults: Faults) -> pl.Series:
     if numbers.null_count() > values.null_count():
         unread = numbers.is_null() & values.is_not_null()
         numbers = numbers.zip_with(~unread, _odd_numbers(values))
-        wrong = numbers.is_null() & ~values.str.strip_chars().str.to_lowercase().is_in(NO_NUMBER)
+        wrong = numbers.is_null() & ~says_missing(values)
         faults.add(
             (wrong & values.is_not_null()).fill_null(False),
             f"not a number: {values.name}",

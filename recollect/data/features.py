@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recollect.data.schema import TableSchema
+from recollect.data.tables.raw import column_of
 from recollect.errors import DataError
 from recollect.records import Features, FeatureSpec
 
@@ -119,8 +120,11 @@ class FeatureMap:
                     f"the embedding {embedded.name} came {values.shape[1]} wide, {len(mean)} were fitted: "
                     "use the embedder that the features were fitted with"
                 )
-            centred = (torch.from_numpy(values) - mean) / embedded.deviation
-            features[self._feature_names[embedded.name]] = centred.nan_to_num(0.0)  # a missing one is as the mean
+            scaled = (torch.from_numpy(values) - mean) / embedded.deviation
+            missing = _missing(values)
+            if missing.any():
+                scaled[torch.from_numpy(missing)] = 0.0  # as the mean
+            features[self._feature_names[embedded.name]] = scaled
         return features
 
     @cached_property
@@ -237,10 +241,12 @@ def _fit_categories(table: pl.DataFrame, name: str, left_out: dict[str, str]) ->
 
 
 def _fit_embedding(values: NDArray[np.float32], name: str, left_out: dict[str, str]) -> EmbeddedColumn | None:
-    values = values[~np.isnan(values).any(1)]
-    if not len(values):
+    missing = _missing(values)
+    if missing.all():
         left_out[name] = "always missing before the cutoff"
         return None
+    if missing.any():
+        values = values[~missing]
     mean = values.mean(0, dtype=np.float64)
     deviation = float(np.sqrt(np.square(values - mean.astype(np.float32)).mean(dtype=np.float64)))
     if deviation <= 1e-12:
@@ -267,11 +273,11 @@ def _codes(table: pl.DataFrame, column: CategoricalColumn) -> Tensor:
 
 
 def _array(table: pl.DataFrame, embeddings: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
+    """One row for each of the table's; NaN throughout where the table has none."""
     if name in embeddings:
         values = np.asarray(embeddings[name], dtype=np.float32)
-    elif name in table.columns and table[name].dtype != pl.String:
-        rows = _lists(table[name])
-        values = np.array(rows, dtype=np.float32).reshape(len(rows), -1) if rows else np.empty((0, 0), np.float32)
+    elif name in table.columns and table.schema[name] != pl.String:
+        values = _stacked(_column(table, name))
     else:
         raise DataError(f"the text column {name} came without its embedding: embed it, and hand the array in")
     if len(values) != table.height:
@@ -279,17 +285,27 @@ def _array(table: pl.DataFrame, embeddings: Mapping[str, NDArray[Any]], name: st
     return values
 
 
-def _lists(column: pl.Series) -> list[list[float]]:
-    """Of every row; a missing list is one of NaNs."""
-    if not column.null_count():
-        return column.to_list()
-    rows = column.cast(pl.List(pl.Float32)).to_list()
-    width = column.dtype.shape[0] if isinstance(column.dtype, pl.Array) else max(len(row or ()) for row in rows)
-    return [[np.nan] * width if row is None else row for row in rows]
+def _stacked(lists: pl.Series) -> NDArray[np.float32]:
+    """Lists of one length below each other; a missing one is NaN throughout."""
+    rows = lists.to_list()
+    widths = {len(row) for row in rows if row is not None}
+    if len(widths) > 1:
+        raise DataError(f"the embedding {lists.name} is {min(widths)} to {max(widths)} wide: give lists of one length")
+    if not widths:
+        widths = {lists.dtype.size if isinstance(lists.dtype, pl.Array) else 0}
+    (width,) = widths
+    absent = [np.nan] * width
+    values = np.array([absent if row is None else row for row in rows], dtype=np.float32)
+    return values.reshape(len(rows), width)
+
+
+def _missing(values: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Rows without an embedding: their first number tells."""
+    return np.isnan(values[:, 0]) if values.shape[1] else np.ones(len(values), np.bool_)
 
 
 def _column(table: pl.DataFrame, name: str) -> pl.Series:
     if name not in table.columns:
         came = ", ".join(table.columns[:8])
         raise DataError(f"the column {name} is missing, {came} came: give every column that the features were made of")
-    return table[name]
+    return column_of(table, name)

@@ -9,14 +9,18 @@ from typing import Any
 import polars as pl
 
 from recollect.data.events import read_lists
-from recollect.data.schema import ROW_ORDER, TableSchema
-from recollect.data.tables.times import TimeUnit, find_unit, read_times
+from recollect.data.schema import TableSchema
+from recollect.data.tables.numbers import as_numbers, says_missing
+from recollect.data.tables.raw import column_of
+from recollect.data.tables.times import LARGEST, ROW_ORDER, TimeUnit, find_unit, read_times, unit_of
 from recollect.errors import DataError
 
 TIME_NAMES = ("time", "timestamp", "date", "datetime", "ts", "when")
 TIME_ENDINGS = ("_time", "_timestamp", "_date", "_datetime", "_at", "_ts")
+LIKE_A_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}"
 LABEL_NAMES = ("label", "target", "class", "y")
 WORDS_OF_TEXT = 3  # on average; fewer is a name or a code
+MISTAKES = 0.01  # where more of the texts are no numbers, they are no column of numbers
 OFTEN = 0.5  # texts of which fewer than this share differ are categories
 DIFFERENT_TEXTS = 0.2  # fewer different ones are phrases that repeat: categories too
 
@@ -56,10 +60,10 @@ def infer_schema(
     why = dict.fromkeys(declared, "declared")
     free = [name for name in first_rows.columns if name not in declared]
 
-    def find(role: str, finder: Callable[[pl.DataFrame], tuple[str | None, str]]) -> str | None:
+    def find(role: str, finder: Callable[[pl.DataFrame, Sequence[str]], tuple[str | None, str]]) -> str | None:
         name = special[role]
         if name is None:
-            name, reason = finder(first_rows.select(free))
+            name, reason = finder(first_rows, free)
             if name is not None:
                 free.remove(name)
                 why[name] = reason
@@ -74,14 +78,19 @@ def infer_schema(
         found_time = find("time", _find_time)
     if found_time is None and known_at is None:
         found_time, found_known_at = found_known_at, None  # the only time there is, if any
+    if time_unit is not None and found_time is None:
+        raise DataError(f"the times are declared to be {time_unit}, but no column holds them: name it with --time")
     found_label = find("label", _find_label)
     found_id = find("id", _find_id)
     roles = {name: role for name, role in declared.items() if role in features}
     for name in free:
-        roles[name], why[name] = _looks(first_rows[name])
+        roles[name], why[name] = _looks(column_of(first_rows, name))
+    for name in embedding:
+        if not _width(column_of(first_rows, name)):
+            raise DataError(f"the column {name} holds no list of numbers: declare it as something else, or give lists")
     ignored = {name: why.pop(name) for name, role in roles.items() if role == "ignored"}
-    unit = time_unit or (None if found_time is None else find_unit(first_rows[found_time], found_time))
-    known_unit = None if found_known_at is None else find_unit(first_rows[found_known_at], found_known_at)
+    unit = time_unit or (None if found_time is None else find_unit(column_of(first_rows, found_time), found_time))
+    known_unit = None if found_known_at is None else find_unit(column_of(first_rows, found_known_at), found_known_at)
     if found_label is not None:
         why |= _leaks(first_rows, found_label, roles)
 
@@ -98,7 +107,7 @@ def infer_schema(
         text=having("text"),
         numeric=having("numeric"),
         categorical=having("categorical"),
-        embedding={name: _width(first_rows[name]) for name in having("embedding")},
+        embedding={name: _width(column_of(first_rows, name)) for name in having("embedding")},
         ignored=ignored,
         why=why,
     )
@@ -106,7 +115,7 @@ def infer_schema(
 
 def infer_features(rows: pl.DataFrame) -> TableSchema:
     """Roles for columns that are all features, whatever they are called: `class` may well be one of a ship's cabins."""
-    looks = {name: _looks(rows[name]) for name in rows.columns}
+    looks = {name: _looks(column_of(rows, name)) for name in rows.columns}
 
     def having(role: str) -> tuple[str, ...]:
         return tuple(name for name, (found, _) in looks.items() if found == role)
@@ -119,7 +128,7 @@ def infer_features(rows: pl.DataFrame) -> TableSchema:
         text=having("text"),
         numeric=having("numeric"),
         categorical=having("categorical"),
-        embedding={name: _width(rows[name]) for name in having("embedding")},
+        embedding={name: _width(column_of(rows, name)) for name in having("embedding")},
         ignored=ignored,
         why={name: why for name, (_, why) in looks.items() if name not in ignored},
     )
@@ -128,16 +137,14 @@ def infer_features(rows: pl.DataFrame) -> TableSchema:
 # The columns of which there is one at most
 
 
-def _find_known_at(rows: pl.DataFrame) -> tuple[str | None, str]:
-    return ("known_at", "by its name") if "known_at" in rows.columns else (None, "")
+def _find_known_at(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
+    return ("known_at", "by its name") if "known_at" in free else (None, "")
 
 
-def _find_time(rows: pl.DataFrame) -> tuple[str | None, str]:
-    typed = {name: "by its type" for name in rows.columns if _is_moment(rows[name])}
+def _find_time(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
+    typed = {name: "by its type" for name in free if _is_moment(column_of(rows, name))}
     named = {
-        name: "by its name and values"
-        for name in rows.columns
-        if (name.lower() in TIME_NAMES or name.lower().endswith(TIME_ENDINGS)) and _is_time(rows[name])
+        name: "by its name and values" for name in free if _is_called_time(name) and _is_time(column_of(rows, name))
     }
     found = typed | named
     if len(found) > 1:
@@ -146,24 +153,38 @@ def _find_time(rows: pl.DataFrame) -> tuple[str | None, str]:
             f"or {ROW_ORDER}"
         )
     if not found:
+        _refuse_unread_times(rows, free)
         return None, "the order of the rows: no column looks like a time"
     return next(iter(found.items()))
 
 
-def _find_label(rows: pl.DataFrame) -> tuple[str | None, str]:
-    found = [name for name in rows.columns if name.lower() in LABEL_NAMES]
+def _refuse_unread_times(rows: pl.DataFrame, free: Sequence[str]) -> None:
+    """A column that is called a time, or has what looks like dates under such a name, is not passed over in silence."""
+    for name in free:
+        values = column_of(rows, name).drop_nulls()
+        dated = values.dtype == pl.String and values.str.contains(LIKE_A_DATE).any()
+        if not values.is_empty() and (name.lower() in TIME_NAMES or (_is_called_time(name) and dated)):
+            find_unit(values, name)  # which says what is wrong with it
+
+
+def _find_label(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
+    found = [name for name in free if name.lower() in LABEL_NAMES]
     if len(found) > 1:
         raise DataError(f"several columns could be the label ({', '.join(found)}): name the one to predict")
     return (found[0], "by its name") if found else (None, "")
 
 
-def _find_id(rows: pl.DataFrame) -> tuple[str | None, str]:
+def _find_id(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
     """Only if it is alone: a customer's id may be unique among the first rows too."""
-    found = [name for name in rows.columns if _is_called_id(name) and _is_id(rows[name])]
+    found = [name for name in free if _is_called_id(name) and _is_id(column_of(rows, name))]
     exact = [name for name in found if name.lower() == "id"]
     if len(found) > 1 and not exact:
         return None, ""
     return ((exact or found)[0], "by its name, and it never repeats") if found else (None, "")
+
+
+def _is_called_time(name: str) -> bool:
+    return name.lower() in TIME_NAMES or name.lower().endswith(TIME_ENDINGS)
 
 
 def _is_called_id(name: str) -> bool:
@@ -187,7 +208,7 @@ def _is_moment(values: pl.Series) -> bool:
 
 def _is_time(values: pl.Series) -> bool:
     try:
-        find_unit(values, values.name)
+        unit_of(values, values.name)
     except DataError:
         return False
     return True
@@ -204,6 +225,8 @@ def _looks(values: pl.Series) -> tuple[str, str]:
         return "ignored", "no value in the first rows"
     if kind == pl.Boolean:
         return "categorical", "true or false"
+    if kind.is_integer() and int(present.max()) > LARGEST:  # type: ignore[call-overload]
+        return _looks_of_texts(present.cast(pl.String))  # names, as they are to everyone who reads them as texts
     if kind.is_numeric():
         return _looks_of_numbers(present)
     if isinstance(kind, (pl.List, pl.Array)):
@@ -239,31 +262,54 @@ def _looks_of_texts(present: pl.Series) -> tuple[str, str]:
         role, reason = _looks_of_lists(present)
         if role == "embedding":
             return role, reason
+    if not _is_called_id(present.name) and (numbers := _looks_of_number_texts(present)):
+        return "numeric", numbers
     different = present.n_unique()
     words = float(present.str.count_matches(r"\S+").mean())  # type: ignore[arg-type]
     if words >= WORDS_OF_TEXT and different > DIFFERENT_TEXTS * len(present):
         return "text", f"texts of {words:.0f} words on average"
     if different <= max(OFTEN * len(present), 2):
         return "categorical", f"{different} different texts in {len(present)} rows"
-    if present.str.strip_chars().cast(pl.Float64, strict=False).null_count() == 0:
+    if as_numbers(present).null_count() == 0:
         return "ignored", "numbers written as texts that hardly repeat: an identifier, or declare it numeric"
     return "ignored", f"short texts that hardly repeat ({different} in {len(present)} rows): an identifier"
 
 
+def _looks_of_number_texts(present: pl.Series) -> str:
+    """The reason to read texts as numbers, if there is one: that some say NA, or that a few are mistakes.
+
+    Whole numbers without either were written as texts on purpose: they may be codes or identifiers.
+    """
+    numbers = as_numbers(present)
+    missing = says_missing(present)
+    others = numbers.is_null() & ~missing
+    if missing.all():
+        return ""
+    if not others.any():
+        return f"numbers, {missing.sum()} of them missing" if missing.any() else ""
+    measured = (numbers != numbers.round()).any()
+    if not measured or others.sum() > MISTAKES * len(present):
+        return ""
+    return f"numbers, but for {others.sum()} such as {present.filter(others)[0]!r}"
+
+
 def _width(values: pl.Series) -> int:
-    lists = read_lists(values).drop_nulls()
-    return 0 if lists.is_empty() else int(lists.list.len()[0])
+    """Of most lists: a single one that is wrong is named when it is read."""
+    lengths = read_lists(values).drop_nulls().list.len()
+    return 0 if lengths.is_empty() else int(lengths.mode().max())  # type: ignore[call-overload]
 
 
 def _leaks(rows: pl.DataFrame, label: str, roles: dict[str, str]) -> dict[str, Any]:
     """Columns that give the label away: each of their few values always comes with the same one."""
     found = {}
-    if rows[label].n_unique() < 2:
+    if column_of(rows, label).n_unique() < 2:
         return {}
     for name, role in roles.items():
         if role not in ("numeric", "categorical"):
             continue
-        groups = rows.select(name, label).drop_nulls().group_by(name).agg(pl.col(label).n_unique())
-        if 2 <= groups.height <= rows.height / 20 and (groups[label] == 1).all():
+        # Under names of our own: theirs might be patterns.
+        pairs = pl.DataFrame({"value": column_of(rows, name), "label": column_of(rows, label)}).drop_nulls()
+        groups = pairs.group_by("value").agg(pl.col("label").n_unique())
+        if 2 <= groups.height <= rows.height / 20 and (groups["label"] == 1).all():
             found[name] = "each of its values comes with one label only: is it known before the label?"
     return found

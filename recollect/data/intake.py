@@ -16,6 +16,7 @@ from recollect.data.embedding import Embedder, load_embedder
 from recollect.data.embedding_cache import embed_column
 from recollect.data.features import FeatureMap, fit_features
 from recollect.data.schema import TableSchema
+from recollect.data.tables.raw import column_of
 from recollect.records import Features
 
 Embeddings = Mapping[str, NDArray[Any]]
@@ -62,14 +63,14 @@ def embed_now(columns: pl.DataFrame, schema: TableSchema, embedder: str | None) 
     """Embeddings of the text columns, computed here and now: for the few rows of a request."""
     if not schema.text or embedder is None:
         return {}
-    return {name: loaded(embedder).embed(_texts(columns[name])) for name in schema.text}
+    return {name: loaded(embedder).embed(_texts(column_of(columns, name))) for name in schema.text}
 
 
 def embed_texts(columns: pl.DataFrame, schema: TableSchema, embedder: str | None, cache: Path) -> Embeddings:
     """Embeddings of all text columns of a table, with progress, from the cache where they are in it."""
     if not schema.text or embedder is None:
         return {}
-    return {name: embed_column(_texts(columns[name]), loaded(embedder), cache) for name in schema.text}
+    return {name: embed_column(_texts(column_of(columns, name)), loaded(embedder), cache) for name in schema.text}
 
 
 def fit_intake(

@@ -6,7 +6,7 @@ Knows neither features nor histories; the order of events is the table's own, un
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,18 +30,35 @@ CHUNK_ROWS = 100_000
 
 @dataclass
 class Summary:
-    """What was read so far: rows that became events, and the bad ones by kind."""
+    """What was read so far: rows that became events, the bad ones by kind, and fields that came too late to be read,
+    with the line they were first seen in."""
 
     events: int = 0
     bad: Counter[str] = field(default_factory=Counter)
     bad_rows_file: Path | None = None
+    late_fields: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         text = f"{self.events} rows read"
         if self.bad:
             kinds = ", ".join(f"{kind} {count}" for kind, count in self.bad.most_common())
             text += f", {self.bad.total()} bad rows left out ({kinds})"
-        return text if self.bad_rows_file is None else f"{text}; they are in {self.bad_rows_file}"
+        if self.bad_rows_file is not None:
+            text += f"; they are in {self.bad_rows_file}"
+        for name, line in self.late_fields.items():
+            text += (
+                f"; field {name} first seen at line {line} was not read: "
+                f"have a row with it among the first {FIRST_ROWS} to have it read"
+            )
+        return text
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether anything was left out."""
+        return bool(self.bad or self.late_fields)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"bad_rows": dict(self.bad), "late_fields": self.late_fields}
 
 
 def first_rows(source: Any, count: int = FIRST_ROWS) -> pl.DataFrame:
@@ -66,7 +83,8 @@ class Reading:
         file: IO[str] | None = None
         made = ahead(self._made())
         try:
-            for events, bad in made:
+            for events, bad, unread in made:
+                self._note(unread)
                 if bad and self.bad_rows == "fail":
                     raise _failure(bad, len(events) + len(bad))
                 if bad and self.bad_rows == "file":
@@ -84,11 +102,18 @@ class Reading:
             if file is not None:
                 file.close()
 
-    def _made(self) -> Iterator[tuple[Events, list[BadRow]]]:
+    def _note(self, unread: Mapping[str, int]) -> None:
+        """Fields that the first rows have are left out on purpose; others came too late for anyone to decide."""
+        late = {name: line for name, line in unread.items() if name not in self.schema.ignored}
+        if late:
+            first = self.table.first_rows(FIRST_ROWS).columns
+            self.summary.late_fields |= {name: line for name, line in late.items() if name not in first}
+
+    def _made(self) -> Iterator[tuple[Events, list[BadRow], Mapping[str, int]]]:
         """While a chunk is worked on by whoever reads, the next is made into events and the one after it parsed."""
         with closing(ahead(self.table.chunks(self.schema.hopes(), self.chunk_rows))) as chunks:
             for chunk in chunks:
-                yield make_events(chunk, self.schema, self.table, self.labels)
+                yield (*make_events(chunk, self.schema, self.table, self.labels), chunk.unread)
 
 
 def read_events(
@@ -105,8 +130,9 @@ def read_events(
     Without a schema it is inferred from the first rows. `bad_rows` says what a row does that can't be used: "fail"
     raises at once and names it, "skip" leaves it out and counts it, "file" writes it with its reason to `bad_rows_file`
     (by default beside the file read) as a line of JSON. A missing feature does not make a row bad. JSON fields that
-    first appear after the rows the schema was made from are not read. With `labels` a row is bad unless its label is a
-    number from the first to the second.
+    first appear after the first rows are not read; the summary names them, unless they are so rare that none was met
+    among the lines that are looked at for them. With `labels` a row is bad unless its label is a number from the first
+    to the second.
     """
     if chunk_rows < 1:
         raise SettingError(f"chunk_rows is {chunk_rows}: it must be at least 1")

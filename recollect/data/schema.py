@@ -11,12 +11,9 @@ import polars as pl
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from recollect.data.tables.raw import Columns
-from recollect.data.tables.times import TIME_UNITS, TimeUnit
+from recollect.data.tables.raw import Columns, column_of
+from recollect.data.tables.times import ROW_ORDER, TIME_UNITS, TimeUnit
 from recollect.errors import DataError
-
-ROW_ORDER = "(row order)"
-"""Said in place of a time column: the order of the rows is the time."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +129,6 @@ def _role(schema: TableSchema, name: str, role: str) -> str:
 def _example(first_rows: pl.DataFrame, name: str) -> str:
     if name not in first_rows.columns:
         return ""
-    values = first_rows[name].drop_nulls()
+    values = column_of(first_rows, name).drop_nulls()
     shown = "" if values.is_empty() else " ".join(str(values.head(1).to_list()[0]).split())
     return shown if len(shown) <= 40 else shown[:37] + "..."

@@ -100,6 +100,14 @@ def class_names(labels: pl.Series, past: NDArray[np.int64], first: tuple[str, ..
     return (*before, *(name for name in labels.unique(maintain_order=True).to_list() if name not in known))
 
 
+def after_share(time: NDArray[Any], share: float) -> int | float:
+    """The moment before which this share of the rows happened."""
+    if not 0 < share < 1:
+        raise SettingError(f"the share before the cutoff is {share}: it must be between 0 and 1")
+    found: int | float = np.sort(time)[int(share * len(time))].item()
+    return found
+
+
 def equal_bins(time: NDArray[Any], cutoff: int | float, count: int) -> NDArray[np.int64]:
     """Numbers of `count` spans of equal length from the cutoff to the end; negative before."""
     length = (time[-1].item() - cutoff) / count

@@ -116,10 +116,8 @@ class Rows:
         if not numeric:
             return events
         numbers = np.array([[each.row.get(name) for name in numeric] for each in given], np.float64)
-        features = pl.DataFrame(numbers, list(numeric))
-        if np.isnan(numbers).any():
-            features = features.fill_nan(None)
-        return replace(events, columns=features.hstack(events.columns.get_columns()))
+        features = {name: pl.Series(numbers[:, place], nan_to_null=True) for place, name in enumerate(numeric)}
+        return replace(events, columns=pl.DataFrame({**features, **events.columns.to_dict()}))
 
     def _faults(self, row: Mapping[str, Any], pointer: str) -> list[Fault]:
         known = {*self.schema.features, *self.schema.ignored}

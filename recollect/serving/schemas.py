@@ -3,11 +3,11 @@
 What a row may hold depends on the model, so its schema is made of the table's (`row_schema`).
 """
 
-import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, WithJsonSchema, model_validator
 
+from recollect.data.names import name_of
 from recollect.data.schema import TableSchema
 
 EXACT = 2**53  # up to here JSON's numbers are whole ones everywhere
@@ -26,14 +26,14 @@ Id = Annotated[
 
 
 def _label(given: Any) -> str:
-    """As a table's labels are read: 5, 5.0 and "5.0" are the same."""
+    """As a table's labels are read: 5, 5.0 and "5.0" are the same, and so are true and "True"."""
     if isinstance(given, bool):
-        return str(given).lower()
+        return name_of(str(given))
     if isinstance(given, (int, float)) and abs(given) <= EXACT and given == int(given):
         return str(int(given))
     if not isinstance(given, str):
         raise ValueError("must be a text, a whole number, true or false")
-    return re.sub(r"^(-?\d+)\.0+$", r"\1", given)
+    return name_of(given)
 
 
 def _whole(given: Any) -> Any:

@@ -1,15 +1,22 @@
 """What people write becomes options in the data's own unit of time."""
 
 from pathlib import Path
+from typing import get_args
 
+import polars as pl
 import pytest
 
-from recollect.comparison.settings import cutoff_from, read, span_from
+from recollect.cli_reproduce import TimeUnitOption
+from recollect.comparison.settings import cutoff_from, cutoff_in, read, span_from
+from recollect.data.reading import read_all
+from recollect.data.schema import TableSchema
+from recollect.data.tables.times import TIME_UNITS
 from recollect.errors import DataError, SettingError
 
 DAY = 86_400 * 10**9
 PLAIN = {
     "time": None,
+    "time_unit": None,
     "label": None,
     "known_at": None,
     "label_delay": "0",
@@ -18,6 +25,7 @@ PLAIN = {
     "text": [],
     "numeric": [],
     "categorical": [],
+    "embedding": [],
     "ignore": [],
     "bins": 4,
     "refit": None,
@@ -54,6 +62,13 @@ def test_a_cutoff_is_a_share_or_a_moment() -> None:
         cutoff_from("2019-01-01", True)
 
 
+def test_a_share_becomes_the_moment_after_it() -> None:
+    schema = TableSchema(time="when", time_unit="number", label="y")
+    events, _ = read_all(pl.DataFrame({"when": [9, 1, 3, 7], "y": list("abab")}), schema)
+    assert cutoff_in(events, "0.5", True) == 7.0
+    assert cutoff_in(events, "2", True) == 2.0
+
+
 def write(path: Path, header: str, rows: list[str]) -> Path:
     path.write_text("\n".join([header, *rows]) + "\n")
     return path
@@ -71,3 +86,14 @@ def test_what_can_t_be_compared_is_refused_with_a_remedy(tmp_path: Path) -> None
     events, schema, options, name = read(good, {**PLAIN, "label": "label", "peers": ["all"]})
     assert (len(events), schema.time, name) == (3, "when", "good")
     assert "arf" in options.peers
+
+
+def test_units_of_times_and_columns_of_lists_can_be_declared(tmp_path: Path) -> None:
+    rows = [f'{at},"[{at}, 0.5]",{at % 2}' for at in range(1000, 1040)]
+    data = write(tmp_path / "t.csv", "when,vector,label", rows)
+    declared = {"time_unit": "seconds", "embedding": ["vector"]}
+    events, schema, _, _ = read(data, {**PLAIN, **declared})
+    assert (schema.time_unit, schema.embedding) == ("seconds", {"vector": 2})
+    assert events.time[0] == 1000 * 10**9
+    (unit,) = get_args(TimeUnitOption)[:1]
+    assert set(get_args(get_args(unit)[0])) == set(TIME_UNITS)

@@ -24,9 +24,10 @@ def made(schema: TableSchema, **columns: Any) -> tuple[Any, list[Any]]:
         ([5.0, 4.5, float("nan")], ["5", "4.5", None]),
         (["5.0", "v2.0", ""], ["5", "v2.0", None]),
         ([True, False, None], ["true", "false", None]),
+        (["True", "FALSE", "true", "Truest"], ["true", "false", "true", "Truest"]),
         (pl.Series(["a", "5.0", None], dtype=pl.Categorical), ["a", "5", None]),
     ],
-    ids=["whole", "fractions", "texts", "truth", "categorical"],
+    ids=["whole", "fractions", "texts", "truth", "truth as texts", "categorical"],
 )
 def test_names_are_the_same_however_they_are_stored(values: Any, names: list[str | None]) -> None:
     events, bad = made(TableSchema(categorical=("c",)), c=values)

@@ -62,6 +62,23 @@ def test_values_never_seen_are_drawn_back_to_the_edge() -> None:
     )
 
 
+def test_a_missing_embedding_is_the_mean() -> None:
+    schema = TableSchema(label="label", embedding={"e": 2})
+    lists = [[float(row), 1.0] if row % 4 else None for row in range(40)]
+    for kind in (pl.Array(pl.Float32, 2), pl.List(pl.Float32)):
+        table = pl.DataFrame({"e": pl.Series(lists, dtype=kind)})
+        features = fit_features(table, schema)
+        assert features == fit_features(table.drop_nulls(), schema)
+        made = features(table)["e"]
+        assert bool((made[::4] == 0).all())
+        assert bool(made.isfinite().all())
+    absent = pl.DataFrame({"e": pl.Series([None] * 3, dtype=pl.Array(pl.Float32, 2))})
+    assert features(absent)["e"].tolist() == [[0.0, 0.0]] * 3
+    assert fit_features(absent, schema).left_out == {"e": "always missing before the cutoff"}
+    with pytest.raises(DataError, match="the embedding e is 1 to 2 wide: give lists of one length"):
+        features(pl.DataFrame({"e": [[1.0], [1.0, 2.0]]}))
+
+
 def test_a_column_that_never_changed_is_kept_from_the_network() -> None:
     table = past().with_columns(pl.lit(7.0).alias("b"), pl.lit("red").alias("colour"))
     features = fit_features(table, SCHEMA, {"words": np.ones((40, 5), np.float32)})

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from recollect.data.inference import infer_schema
-from recollect.data.schema import ROW_ORDER
+from recollect.data.tables.times import ROW_ORDER
 from recollect.errors import DataError
 
 COUNT = 40
@@ -46,6 +46,29 @@ def test_roles_by_looks() -> None:
     assert "declare it numeric" in schema.ignored["digits"]
     assert set(schema.roles()) == set(ROWS.columns)
     assert set(schema.why) | set(schema.ignored) >= set(ROWS.columns)
+
+
+@pytest.mark.parametrize("mark", ["NA", "n/a", "null", "None", "?", "-", " ", "nan"])
+def test_a_number_that_is_missing_in_words_is_missing(mark: str) -> None:
+    whole = [str(number % 7) for number in range(COUNT - 1)]
+    fractions = [f"{number}.25" for number in range(COUNT - 1)]
+    rows = pl.DataFrame({"a": [mark, *whole], "b": [*fractions, mark], "c": [mark] * COUNT})
+    schema = infer_schema(rows)
+    assert schema.numeric == ("a", "b")
+    assert schema.why["a"] == "numbers, 1 of them missing"
+
+
+def test_a_few_mistakes_among_measurements_leave_them_numbers() -> None:
+    """The rows that hold them are named when they are read."""
+    texts = [f"{number}.5" for number in range(200)]
+    schema = infer_schema(pl.DataFrame({"a": [*texts[1:], "cheap"], "code": [*map(str, range(199)), "C5"]}))
+    assert (schema.numeric, schema.why["a"]) == (("a",), "numbers, but for 1 such as 'cheap'")
+    assert "identifier" in schema.ignored["code"]
+
+
+def test_the_width_of_most_lists_is_the_width() -> None:
+    rows = pl.DataFrame({"vector": [[1.0], *([[1.0, 2.0]] * 9)]})
+    assert infer_schema(rows, embedding=["vector"]).embedding == {"vector": 2}
 
 
 def test_declared_roles_win() -> None:
@@ -88,6 +111,35 @@ def test_known_at_by_name_needs_a_time() -> None:
     schema = infer_schema(rows)
     assert (schema.time, schema.known_at, schema.known_at_unit) == ("time", "known_at", "number")
     assert infer_schema(rows.drop("time")).time == "known_at"
+
+
+@pytest.mark.parametrize("name", ["time", "Date", "timestamp", "created_at"])
+def test_a_time_that_can_not_be_read_is_refused(name: str) -> None:
+    rows = pl.DataFrame({name: ["01/31/2024", "02/01/2024"] * 20, "x": range(COUNT), "label": [0, 1] * 20})
+    with pytest.raises(DataError, match=rf"{name} does not hold times \(01/31/2024.*such as 2024-01-31.*\(row order\)"):
+        infer_schema(rows)
+    assert infer_schema(rows, ignore=[name]).time is None
+    assert infer_schema(rows, time=ROW_ORDER).time is None
+    assert infer_schema(rows.with_columns(pl.Series("at_last_ts", range(COUNT)))).time == "at_last_ts"
+
+
+def test_a_name_that_only_ends_like_a_time_may_hold_something_else() -> None:
+    rows = pl.DataFrame({"looked_at": ["phone", "desk"] * 20, "x": range(COUNT)})
+    assert infer_schema(rows).categorical == ("looked_at",)
+
+
+def test_two_units_of_time_are_refused() -> None:
+    rows = pl.DataFrame({"sent_at": [1_714_564_800, 1_714_564_800_000] * 20, "x": range(COUNT)})
+    with pytest.raises(DataError, match="sent_at mixes units"):
+        infer_schema(rows)
+    assert infer_schema(rows, time="sent_at", time_unit="milliseconds").time_unit == "milliseconds"
+
+
+def test_what_is_declared_of_times_and_lists_must_be_there() -> None:
+    with pytest.raises(DataError, match="declared to be seconds, but no column holds them"):
+        infer_schema(ROWS, time=ROW_ORDER, time_unit="seconds")
+    with pytest.raises(DataError, match="shop holds no list of numbers"):
+        infer_schema(ROWS, embedding=["shop"])
 
 
 def test_years_are_no_time() -> None:

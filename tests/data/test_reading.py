@@ -182,11 +182,64 @@ def test_labels_that_are_whole_numbers_have_no_point(tmp_path: Path) -> None:
         assert events.label.to_list() == ["5", "4", "v2.0"]
 
 
+@pytest.mark.parametrize("mark", ["NA", "N/A", "null", "None", "?", "-", ""])
+def test_a_column_of_numbers_may_say_that_one_is_missing(tmp_path: Path, mark: str) -> None:
+    numbers = [number + 0.5 for number in range(30)]
+    (tmp_path / "t.csv").write_text("x,n,y\n" + "".join(f"{x},{int(x)},a\n" for x in numbers) + f"{mark},{mark},b\n")
+    (tmp_path / "t.jsonl").write_bytes(
+        lines(*({"x": x, "n": int(x), "y": "a"} for x in numbers), {"x": mark, "n": mark, "y": "b"})
+    )
+    for name in ("t.csv", "t.jsonl"):
+        schema = infer_schema(first_rows(tmp_path / name))
+        assert schema.numeric == ("x", "n"), name
+        assert joined(tmp_path / name, schema).columns["x"].to_list() == [*numbers, None]
+
+
+def test_numbers_too_large_are_names_in_every_format(tmp_path: Path) -> None:
+    """A float would round them, and two ids would be one."""
+    ids = [2**63 + number for number in range(30)]
+    (tmp_path / "t.csv").write_text("id,code,y\n" + "".join(f"{id},{id % 3 + 2**64},a\n" for id in ids))
+    (tmp_path / "t.jsonl").write_bytes(lines(*({"id": id, "code": id % 3 + 2**64, "y": "a"} for id in ids)))
+    for name in ("t.csv", "t.jsonl"):
+        schema = infer_schema(first_rows(tmp_path / name))
+        assert (schema.id, schema.numeric) == ("id", ()), name
+        events = joined(tmp_path / name, schema)
+        assert events.id.to_list() == [str(id) for id in ids]
+
+
+def test_truth_has_one_name_in_every_format(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"label": [True, False, True] * 10, "c": [False, True, None] * 10, "x": range(30)})
+    frame.to_pandas().to_csv(tmp_path / "t.csv", index=False)  # which writes True
+    frame.write_ndjson(tmp_path / "t.jsonl")
+    frame.write_parquet(tmp_path / "t.parquet")
+    for name in ("t.csv", "t.jsonl", "t.parquet"):
+        schema = infer_schema(first_rows(tmp_path / name))
+        assert schema.categorical == ("c",)
+        events = joined(tmp_path / name, schema)
+        assert events.label is not None
+        assert events.label.to_list() == ["true", "false", "true"] * 10
+        assert events.columns["c"].to_list() == ["false", "true", None] * 10
+
+
 def test_missing_values_are_not_bad(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("at,y,x,c\n1,a,NA,\n2,b, nan ,NA\n3,c,,x\n4,d,true,\n")
     schema = TableSchema(time="at", time_unit="number", label="y", numeric=("x",), categorical=("c",))
     events = joined(tmp_path / "t.csv", schema)
     assert events.columns.to_dict(as_series=False) == {"x": [None, None, None, 1.0], "c": [None, "NA", "x", None]}
+
+
+def test_a_field_that_comes_late_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.jsonl"
+    rows = [{"at": row, "y": "a", "x": 1, "other": 2} for row in range(1500)]
+    path.write_bytes(lines(*rows, {**rows[0], "late": 5}, "no object", {"late": 1, "later": 1, "y": "late"}))
+    for block_bytes in (10**3, 10**7):
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+        reading = read_events(path, WRITTEN, bad_rows="skip")
+        assert sum(map(len, reading)) == 1501
+        assert reading.summary.late_fields == {"late": 1501, "later": 1503}
+    assert "; field late first seen at line 1501 was not read: have a row with it among the first 1000" in str(
+        reading.summary
+    )
 
 
 # Order and ids
@@ -314,6 +367,16 @@ def test_bad_rows_of_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: s
         assert reading.summary.bad == {kind: 1}
 
 
+def test_a_time_in_another_unit_is_a_bad_row() -> None:
+    frame = pl.DataFrame({"at": [1_714_564_800_000, 1_714_564_801, 1_714_564_802_000], "y": list("abc")})
+    schema = TableSchema(time="at", time_unit="milliseconds", label="y")
+    with pytest.raises(BadRowError, match="row 1: the time 1714564801 is not in milliseconds like the others"):
+        list(read_events(frame, schema))
+    reading = read_events(frame, schema, bad_rows="skip")
+    assert sum(map(len, reading)) == 2
+    assert reading.summary.bad == {"another unit of time": 1}
+
+
 def test_a_row_of_a_frame_is_named_by_its_number() -> None:
     frame = pl.DataFrame({"at": [1, 2], "y": ["a", None], "x": [1.0, 2.0]})
     with pytest.raises(BadRowError, match=r"^table:row 1: the label is missing"):
@@ -407,3 +470,46 @@ def test_electricity() -> None:
     assert events.label is not None
     assert sorted(events.label.unique()) == ["0", "1"]
     assert events.time.tolist() == list(range(45_312))
+
+
+# Names that polars would take for patterns
+
+PATTERNS = {
+    "when": ["2024-05-01", "2024-05-02", "2024-05-03"] * 20,
+    "^x.*$": [1.5, None, 3.0] * 20,
+    "xx": [1, 2, 3] * 20,
+    "*": ["a", "b", "b"] * 20,
+    "^v$": [[1.0, 2.0], None, [0.5, 0.5]] * 20,
+    "^y.*$": ["no", "yes", "no"] * 20,
+    "^known.*$": ["2024-05-01", "2024-05-02", "2024-05-04"] * 20,
+}
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet"])
+def test_a_name_is_not_a_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    frame, path = pl.DataFrame(PATTERNS), tmp_path / name
+    if name == "t.parquet":
+        frame.write_parquet(path)
+    elif name == "t.jsonl":
+        path.write_bytes(lines(*frame.to_dicts()) + b'{"xx": 1e400}\n')
+    else:
+        lists = [None if row is None else json.dumps(row) for row in frame["^v$"].to_list()]
+        columns = [pl.Series("^v$", lists) if each.name == "^v$" else each for each in frame.get_columns()]
+        path.write_bytes(pl.DataFrame(columns).write_csv().encode() + b'2024-05-03,1,1,"a\nb",,no,2024-05-04\n1,2\n')
+    schema = infer_schema(first_rows(path, 60), label="^y.*$", known_at="^known.*$")
+    assert (schema.time, schema.numeric, schema.categorical) == ("when", ("^x.*$", "xx"), ("*",))
+    assert schema.embedding == {"^v$": 2}
+    for block_bytes in (200, 10**6):
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+        reading = read_events(path, schema, bad_rows="skip")
+        events = Events.concat(list(reading)).part(0, 60)
+        assert events.columns.to_dict(as_series=False) == {each: PATTERNS[each] for each in schema.features}
+        assert events.label is not None
+        assert events.label.to_list() == PATTERNS["^y.*$"]
+
+
+def test_a_pattern_that_is_known_before_it_happened_is_named() -> None:
+    frame = pl.DataFrame({"^t.*$": [5], "^k.*$": [1], "t": [0], "y": ["a"]})
+    schema = infer_schema(frame, time="^t.*$", known_at="^k.*$", ignore=["t"])
+    with pytest.raises(BadRowError, match="known_at 1 is before the time 5"):
+        list(read_events(frame, schema))

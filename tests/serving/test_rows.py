@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recollect.data.schema import TableSchema
 from recollect.serving.problems import Problem
 from recollect.serving.rows import Given, Rows
-from recollect.serving.schemas import MOMENT_PATTERN, example_row, moment_schema, row_schema
+from recollect.serving.schemas import MOMENT_PATTERN, LabelIn, example_row, moment_schema, row_schema
 
 SCHEMA = TableSchema(
     time="when",
@@ -47,6 +47,13 @@ def test_columns_have_the_types_of_a_table() -> None:
         "t": ["x", None, None],
         "e": [[1.0, 2.5], None, None],
     }
+
+
+def test_a_truth_value_is_the_same_as_one_and_as_a_text() -> None:
+    frame = ROWS.inputs([Given({"c": value}) for value in (True, "True", "true", False, "False")], "#/inputs")
+    assert frame["c"].to_list() == ["true", "true", "true", "false", "false"]
+    labels = [LabelIn(id="x", label=value).label for value in (True, "True", "TRUE", 5.0, "5.0")]
+    assert labels == ["true", "true", "true", "5", "5"]
 
 
 def test_what_is_wrong_is_named() -> None:

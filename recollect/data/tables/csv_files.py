@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from recollect.data.tables import blocks
 from recollect.data.tables.blocks import count_byte, end_of_records, whole_rows
-from recollect.data.tables.raw import BadRow, Columns, RawChunk, check_columns
+from recollect.data.tables.numbers import as_numbers, says_missing
+from recollect.data.tables.raw import BadRow, Columns, RawChunk, check_columns, column_of
 from recollect.errors import DataError
 
 
@@ -58,19 +59,27 @@ class Csv:
         return names, separator, size
 
     def first_rows(self, count: int) -> pl.DataFrame:
-        for block in whole_rows(self.path, blocks.FIRST_BYTES, end_of_records):
-            names, separator, size = self.header(block)
-            frame = self._taken_apart(block[size:], count_byte(block, b"\n", size), names, {}, separator, 0, 1).frame
-            if frame.height:
-                return _with_types(frame.head(count))
-            break
+        frames: list[pl.DataFrame] = []
+        broken: list[BadRow] = []
+        for chunk in self._chunks({}, blocks.FIRST_BYTES):
+            frames.append(chunk.frame)
+            broken += chunk.broken
+            if sum(frame.height for frame in frames) >= count:
+                break
+        if any(frame.height for frame in frames):
+            return _with_types(pl.concat(frames).head(count))
+        if broken:
+            raise DataError(f"{broken[0].place}: {broken[0].message}, and no other row can be read: mend the file")
         raise DataError(f"{self.path} has no row below the names of its columns: give a table with rows")
 
     def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
+        return self._chunks(columns, blocks.BLOCK_BYTES)
+
+    def _chunks(self, columns: Columns, block_bytes: int) -> Iterator[RawChunk]:
         row, line = 0, 1
         names: list[str] = []
         separator = ","
-        for block in whole_rows(self.path, blocks.BLOCK_BYTES, end_of_records):
+        for block in whole_rows(self.path, block_bytes, end_of_records):
             if not names:
                 names, separator, size = self.header(block)
                 check_columns(self.name, columns, names)
@@ -136,7 +145,9 @@ def _line_numbers(frame: pl.DataFrame, block: bytes, lines: int, separator: str,
 
     polars fills rows that are too short, and takes empty lines for rows: both have nothing in the last column.
     """
-    texts = frame.select(pl.col(pl.String))  # numbers hold neither
+    # Numbers hold neither. Under names of our own: theirs might be patterns.
+    found = [values for values in frame.get_columns() if values.dtype == pl.String]
+    texts = pl.DataFrame([values.alias(f"{index}") for index, values in enumerate(found)])
     inside = None
     if lines != frame.height:
         inside = texts.select(pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True))).to_series()
@@ -184,7 +195,7 @@ def _is_text(text: str) -> bool:
 
 
 def _with_types(frame: pl.DataFrame) -> pl.DataFrame:
-    """Columns of texts that are all whole numbers, all numbers, or all true or false, as such."""
+    """Columns of texts that are all whole numbers, all numbers, or all true or false, as such, if they are there."""
 
     def typed(values: pl.Series) -> pl.Series:
         values = values.set(values == "", None)
@@ -193,10 +204,8 @@ def _with_types(frame: pl.DataFrame) -> pl.DataFrame:
             return values
         if present.str.to_lowercase().is_in(["true", "false"]).all():
             return values.str.to_lowercase() == "true"
-        for dtype in (pl.Int64, pl.Float64):
-            numbers = values.str.strip_chars().cast(dtype, strict=False)
-            if numbers.null_count() == values.null_count():
-                return numbers
-        return values
+        numbers = as_numbers(values)
+        missing = values.is_null() | says_missing(values)
+        return values if (numbers.is_null() & ~missing).any() or missing.all() else numbers
 
-    return frame.select(typed(frame[name]) for name in frame.columns)
+    return pl.DataFrame({name: typed(column_of(frame, name)) for name in frame.columns})

@@ -31,7 +31,8 @@ class RawChunk:
     """Some rows of a table in their order.
 
     `rows` counts all records of the table from 0, broken ones too. `numbers` are what people are told: lines of a file
-    from 1, or rows again. `raw_row` gives a row, by its index here, as it was found.
+    from 1, or rows again. `raw_row` gives a row, by its index here, as it was found. `unread` names fields that came up
+    here for the first time though nobody asked for them, with the number of a row that has each.
     """
 
     frame: pl.DataFrame
@@ -39,6 +40,7 @@ class RawChunk:
     numbers: NDArray[np.int64]
     raw_row: Callable[[int], Any]
     broken: Sequence[BadRow] = field(default_factory=list)
+    unread: Mapping[str, int] = field(default_factory=dict)
 
 
 @runtime_checkable  # so that the type checks of the tests can tell one
@@ -58,6 +60,17 @@ class Table(Protocol):
 
     def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
         """All rows with these columns, of any type."""
+
+
+def column_of(frame: pl.DataFrame, name: str) -> pl.Series:
+    """A column by its name, whatever it is called.
+
+    polars takes *, and all from a ^ to a $, for patterns, even in the methods of a series of such a name: it comes with
+    its name in quotes, and who makes a frame of it names it again.
+    """
+    values = frame.get_column(name)
+    is_pattern = name == "*" or (name.startswith("^") and name.endswith("$"))
+    return values.alias(repr(name)) if is_pattern else values
 
 
 def check_columns(name: str, wanted: Iterable[str], there: Sequence[str]) -> None:

@@ -9,16 +9,22 @@ from typing import Literal, get_args
 import polars as pl
 import pyarrow as pa
 
+from recollect.data.tables.numbers import says_missing
 from recollect.errors import DataError
 
 TimeUnit = Literal["datetime", "seconds", "milliseconds", "microseconds", "nanoseconds", "number"]
 """What a column of times holds: dates or datetimes (as such, or as ISO 8601 texts, without a zone UTC), a count since
 1970, or plain numbers which are no moments at all."""
 
+ROW_ORDER = "(row order)"
+"""Said in place of a time column: the order of the rows is the time."""
+
 TIME_UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
 NANOSECONDS: dict[str, int] = {"seconds": 10**9, "milliseconds": 10**6, "microseconds": 10**3, "nanoseconds": 1}
 DAY = 86_400 * 10**9
 LARGEST = 2**63 - 1
+COUNTS = 1e8  # smaller numbers are no counts since 1970 but plain ones
+GAP = 100  # a factor between times that nothing but another unit explains
 YEARS = (1678, 2261)  # whole years that fit into 64 bits of nanoseconds
 
 _CLOCKS = [
@@ -49,6 +55,18 @@ def read_times(values: pl.Series, unit: TimeUnit) -> pl.Series:
 
 
 def find_unit(values: pl.Series, name: str) -> TimeUnit:
+    """As `unit_of`; a column whose counts are of two units is refused."""
+    unit = unit_of(values, name)
+    mixed = in_another_unit(read_times(values, unit), unit)
+    if mixed.any():
+        raise DataError(
+            f"the column {name} mixes units: {values.filter(mixed)[0]} and {values.filter(~mixed)[0]} can't both be "
+            f"{unit} since 1970: write all in one unit, or say which one it is with --time-unit"
+        )
+    return unit
+
+
+def unit_of(values: pl.Series, name: str) -> TimeUnit:
     """What the first values of a column of times are.
 
     Whole numbers of eight digits that are dates, such as 20240501, are dates. Other numbers are told apart by the
@@ -56,6 +74,8 @@ def find_unit(values: pl.Series, name: str) -> TimeUnit:
     each finer unit.
     """
     values = values.drop_nulls()
+    if values.dtype == pl.String:
+        values = values.filter(~says_missing(values))
     if values.is_empty():
         raise DataError(f"the time column {name} has no value in the first rows: name another")
     if values.dtype.is_temporal():
@@ -71,21 +91,37 @@ def find_unit(values: pl.Series, name: str) -> TimeUnit:
     if whole and numbers.is_between(1800, 2200).all() and (len(numbers) > 1 or "year" in name.lower()):
         raise DataError(
             f"the column {name} holds years ({_examples(values)}): that's too coarse to say what was known when; "
-            "name a column of dates, or make the order of the rows the time"
+            f"name a column of dates, or make the order of the rows the time with --time '{ROW_ORDER}'"
         )
     if whole and _texts(numbers.cast(pl.Int64, strict=False).cast(pl.String)).null_count() == 0:
         return "datetime"
     largest = float(numbers.abs().max())  # type: ignore[arg-type]
-    for limit, unit in ((1e8, "number"), (1e11, "seconds"), (1e14, "milliseconds"), (1e17, "microseconds")):
+    for limit, unit in ((COUNTS, "number"), (1e11, "seconds"), (1e14, "milliseconds"), (1e17, "microseconds")):
         if largest < limit:
             return unit  # type: ignore[return-value]
     return "nanoseconds"
 
 
+def in_another_unit(times: pl.Series, unit: TimeUnit) -> pl.Series:
+    """Which times of a column of counts must have been counted in a coarser unit than the others.
+
+    They come before anything that is taken for a count in seconds, and nothing lies between them and the others.
+    """
+    none = pl.repeat(False, len(times), eager=True)
+    first, start = times.min(), int(COUNTS) * NANOSECONDS["seconds"]
+    if unit not in NANOSECONDS or not isinstance(first, int) or first >= start:
+        return none
+    early = times.is_between(int(COUNTS) * NANOSECONDS[unit], start - 1).fill_null(False)
+    last, other = times.filter(early).max(), times.filter(times >= start).min()
+    apart = isinstance(last, int) and isinstance(other, int) and other > GAP * last
+    return early if apart else none
+
+
 def _no_times(values: pl.Series, name: str) -> DataError:
     return DataError(
-        f"the column {name} does not hold times ({_examples(values)}): name a column of ISO 8601 dates or times, "
-        "or of numbers; or make the order of the rows the time"
+        f"the column {name} does not hold times ({_examples(values)}): write ISO 8601 such as 2024-01-31, "
+        "name a column of ISO 8601 dates or times, or of numbers; "
+        f"or make the order of the rows the time with --time '{ROW_ORDER}'"
     )
 
 
@@ -132,7 +168,7 @@ def _texts(values: pl.Series) -> pl.Series:
     result = _quickly(values)
     if result.null_count() == values.null_count():
         return result
-    values = values.str.strip_chars().str.replace(r" ?UTC$", "Z")
+    values = values.str.strip_chars().str.to_uppercase().str.replace(r" ?UTC$", "Z").str.replace(r",(\d)", ".$1")
     unread = (result.is_null() & values.is_not_null()).arg_true()
     first = values.gather(unread[:1])
     for layout in sorted(FORMATS, key=lambda layout: _parsed(first, layout).null_count()):
@@ -179,7 +215,7 @@ def _quickly(values: pl.Series) -> pl.Series:
 
 def _shift(end: str) -> int | None:
     """What fraction and zone, such as .5+02:00, add to a time in nanoseconds."""
-    match = re.fullmatch(r"(?:\.(\d{1,9}))?(?:Z|([+-])(\d\d):?(\d\d))?", end)
+    match = re.fullmatch(r"(?:[.,](\d{1,9}))?(?:[Zz]|([+-])(\d\d):?(\d\d))?", end)
     if match is None:
         return None
     fraction, sign, hours, minutes = match.groups()

@@ -8,6 +8,7 @@ import pytest
 
 from recollect.data.tables import blocks
 from recollect.data.tables.csv_files import Csv
+from recollect.errors import DataError
 
 TEXT = 'a,b\n1,"x\ny"\n2,\n\n3,"p\n\nq"\n4,z\n'
 
@@ -30,6 +31,23 @@ def test_numbers_come_as_hoped_or_as_texts(tmp_path: Path) -> None:
         (chunk,) = Csv(path).chunks({"a": "number", "b": "text"}, 100)
         assert chunk.frame["a"].dtype == dtype
         assert str(chunk.raw_row(1)["a"]) == last
+
+
+def test_a_quote_left_open_in_the_first_row_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('a,b\n1,"x\n2,y\n3,z\n')
+    assert Csv(path).first_rows(10).to_dict(as_series=False) == {"a": [2, 3], "b": ["y", "z"]}
+    broken = [bad for chunk in Csv(path).chunks({"a": "number", "b": "text"}, 100) for bad in chunk.broken]
+    assert [bad.place for bad in broken] == ["t.csv:2"]
+    path.write_text('a,b\n1,"x\n')
+    with pytest.raises(DataError, match=r"^t.csv:2: the row can't be taken apart .* mend the file"):
+        Csv(path).first_rows(10)
+
+
+def test_first_rows_go_on_from_block_to_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "FIRST_BYTES", 8)
+    (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{row},x\n" for row in range(30)))
+    assert Csv(tmp_path / "t.csv").first_rows(20)["a"].to_list() == list(range(20))
 
 
 def test_rows_too_short_and_too_long_are_broken_and_the_others_are_read(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 """JSON lines keep the line of every row, and name those that are no objects."""
 
+import json
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from recollect.data.tables import blocks
+from recollect.data.tables import blocks, json_lines
 from recollect.data.tables.json_lines import JsonLines
 from recollect.data.tables.raw import Columns
 
@@ -30,3 +31,11 @@ def test_a_row_is_given_back_as_it_was_written(tmp_path: Path) -> None:
     (chunk,) = JsonLines(tmp_path / "t.jsonl").chunks(COLUMNS, 100)
     assert chunk.frame["a"].dtype == pl.Float64
     assert chunk.raw_row(1) == '{"a":  2.50, "other": [1]}'
+
+
+def test_new_fields_are_met_though_few_lines_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lines, "LOOKED_AT_FIRST", 10)
+    rows = [{"a": row} if row < 150 else {"a": row, "b": 1} for row in range(400)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (chunk,) = JsonLines(tmp_path / "t.jsonl").chunks({"a": "number"}, 100)
+    assert chunk.unread == {"b": 151}

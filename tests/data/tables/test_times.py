@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.data.tables.times import TimeUnit, find_unit, read_times
+from recollect.data.tables.times import TimeUnit, find_unit, in_another_unit, read_times
 from recollect.errors import DataError
 
 NOON = 1_714_564_800 * 10**9  # 2024-05-01T12:00:00Z
@@ -30,6 +30,10 @@ NOON = 1_714_564_800 * 10**9  # 2024-05-01T12:00:00Z
         (" 2024-05-01 ", NOON - 43_200 * 10**9),
         ("20240501", NOON - 43_200 * 10**9),
         ("20240501T120000Z", NOON),
+        ("2024-05-01t12:00:00z", NOON),
+        ("2024-05-01T12:00:00,5Z", NOON + 5 * 10**8),
+        ("2024-05-01t12:00:00,123456789+00:00", NOON + 123_456_789),
+        ("2024-05-01T12:00:00,", None),
         ("1969-12-31T23:59:59", -(10**9)),
         ("1678-01-01", -9_214_560_000_000_000_000),
         ("9999-12-31T00:00:00", None),
@@ -122,6 +126,24 @@ def test_counts_with_fractions_and_out_of_range() -> None:
     floats = pl.Series([1714564800.5, -3.25, 1e30, float("nan"), float("inf")])
     assert read_times(floats, "seconds").to_list() == [NOON + 5 * 10**8, -325 * 10**7, None, None, None]
     assert read_times(pl.Series([NOON + 1]), "nanoseconds").to_list() == [NOON + 1]
+
+
+def test_seconds_among_milliseconds_are_noticed() -> None:
+    mixed = pl.Series([NOON // 10**6, NOON // 10**9, None, 0])
+    for values in (mixed, mixed.cast(pl.String)):
+        with pytest.raises(DataError, match=r"time mixes units: 1714564800 and 1714564800000 .*--time-unit"):
+            find_unit(values, "time")
+        found = in_another_unit(read_times(values, "milliseconds"), "milliseconds")
+        assert found.to_list() == [False, True, False, False]
+    for coarser in (10**6, 10**9):
+        assert in_another_unit(pl.Series([NOON, NOON // coarser]), "nanoseconds").to_list() == [False, True]
+
+
+def test_a_history_that_begins_in_1970_is_of_one_unit() -> None:
+    days = pl.Series([day * 86_400_000 for day in range(0, 5000, 20)])
+    assert find_unit(days, "time") == "milliseconds"
+    assert not in_another_unit(read_times(days, "milliseconds"), "milliseconds").any()
+    assert not in_another_unit(pl.Series([1.0, 1e12]), "number").any()
 
 
 def test_plain_numbers() -> None:
