@@ -7,7 +7,7 @@ behind the models are imported when one is loaded: they take seconds, and not ev
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32
 
+from recollect.data.embedding_hub import REMEDY, has_to_be_kept, without_hub
 from recollect.errors import SettingError
 
 if TYPE_CHECKING:
@@ -188,16 +189,15 @@ def _package_folder(package: str, extra: str) -> Path:
 
 
 def _load(place: str, device: str | None) -> "SentenceTransformer":
+    only_kept = has_to_be_kept(place)  # before the import, which takes seconds
     from sentence_transformers import SentenceTransformer
 
     try:
-        with _quiet():
-            return SentenceTransformer(place, device=device)
+        with _quiet(), without_hub() if only_kept else nullcontext():
+            return SentenceTransformer(place, device=device, local_files_only=only_kept)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise SettingError(
-            f"no embedder {place!r}: name a folder, a model of the hub, minilm or wordllama ({reason})"
-        ) from error
+        raise SettingError(f"no embedder {place!r}: {REMEDY} ({reason})") from error
 
 
 @contextmanager

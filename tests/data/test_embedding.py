@@ -1,12 +1,16 @@
 """Embedders give what the models' own packages give; prompts, widths and pooling are what a Qwen3-Embedding needs."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import set_client_factory
+from huggingface_hub.utils._http import default_client_factory
 from transformers import AutoTokenizer, Qwen3Model
 
 from recollect.data import embedding
@@ -30,6 +34,21 @@ def minilm() -> Embedder:
 @pytest.fixture(scope="module")
 def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_qwen(tmp_path_factory.mktemp("qwen"))
+
+
+@pytest.fixture
+def unreachable(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A hub that nothing comes back from, and whatever it was asked for."""
+    asked: list[str] = []
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        raise httpx.ConnectError("Name or service not known", request=request)
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    set_client_factory(lambda: httpx.Client(transport=httpx.MockTransport(refuse)))
+    yield asked
+    set_client_factory(default_client_factory)
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -163,8 +182,29 @@ def test_a_model_of_the_hub_is_known_by_its_commit(qwen: Path, tmp_path: Path, m
     first, second = commits.values()
     assert first.width == WIDTH
     assert first.fingerprint != second.fingerprint
-    with pytest.raises(SettingError, match="no embedder 'someone/else': name a folder, a model of the hub"):
+    with pytest.raises(SettingError, match="no embedder 'someone/else': .* and HF_HUB_OFFLINE is set; name a folder"):
         load_embedder("someone/else")
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once(
+    qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unreachable: list[str]
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(SettingError, match=r"no embedder 'nobody': .* and https://\S+ can't be reached; name a folder"):
+        load_embedder("nobody")
+    kept = tmp_path / "models--sentence-transformers--tiny"
+    shutil.copytree(qwen, kept / "snapshots" / ("a" * 40))
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text("a" * 40)
+    assert load_embedder("tiny").width == WIDTH
+    assert len(unreachable) == 2, "once each time"
+
+
+def test_a_folder_that_is_not_there_is_no_question_for_the_hub(unreachable: list[str]) -> None:
+    for name in ("./nowhere", "/some/where/else"):
+        with pytest.raises(SettingError, match=f"no embedder '{name}': there is no such folder; name a folder"):
+            load_embedder(name)
+    assert not unreachable
 
 
 # All
