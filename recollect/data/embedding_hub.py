@@ -23,7 +23,8 @@ def has_to_be_kept(name: str) -> bool:
     Refuses a name that is neither a folder nor one of the hub's, or that can't be had now.
     """
     from huggingface_hub import constants
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     if Path(name).is_dir():
         return False

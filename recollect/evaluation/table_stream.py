@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from recollect.data.embedding import EmbedderSpec
 from recollect.data.events import Events
 from recollect.data.features import fit_features
 from recollect.data.intake import Embeddings, Intake, embed_texts, fit_intake
@@ -28,7 +29,13 @@ class Prepared:
 
 
 def prepare(
-    events: Events, schema: TableSchema, *, cutoff: int | float | None, bins: int, embedder: str | None, cache: Path
+    events: Events,
+    schema: TableSchema,
+    *,
+    cutoff: int | float | None,
+    bins: int,
+    embedder: str | EmbedderSpec | None,
+    cache: Path,
 ) -> Prepared:
     """Events in order of time, features fitted on those known before the cutoff, and `bins` equal spans after it.
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from recollect.comparison.settings import cutoff_from, read, span_from
+from recollect.data.embedding import EmbedderSpec
 from recollect.errors import DataError, SettingError
 
 DAY = 86_400 * 10**9
@@ -24,7 +25,7 @@ PLAIN = {
     "peers": [],
     "seeds": [0],
     "bad_rows": "fail",
-    "embedder": "wordllama",
+    "embedder": EmbedderSpec(),
     "scale": "quick",
 }
 

@@ -14,7 +14,15 @@ from huggingface_hub.utils._http import default_client_factory
 from transformers import AutoTokenizer, Qwen3Model
 
 from recollect.data import embedding
-from recollect.data.embedding import REVIEW_LAYOUT, REVIEW_PROMPT, Embedder, instruction, load_embedder
+from recollect.data.embedding import (
+    REVIEW_LAYOUT,
+    REVIEW_PROMPT,
+    Embedder,
+    EmbedderSpec,
+    instruction,
+    load_embedder,
+    spec_of,
+)
 from recollect.errors import SettingError
 from tests.data.tiny_qwen import WIDTH, save_tiny_qwen
 
@@ -84,18 +92,18 @@ def test_a_wordllama_row_has_the_same_bits_in_any_batch() -> None:
 
 
 def test_a_narrow_wordllama_is_the_first_columns() -> None:
-    wide, narrow = load_embedder(), load_embedder(width=64)
+    wide, narrow = load_embedder(), load_embedder(EmbedderSpec(width=64))
     np.testing.assert_allclose(narrow.embed(TEXTS), unit(wide.embed(TEXTS)[:, :64]), atol=1e-6)
     assert narrow.width == 64
     assert narrow.fingerprint != wide.fingerprint
-    assert load_embedder(width=256).fingerprint == wide.fingerprint
+    assert load_embedder(EmbedderSpec(width=256)).fingerprint == wide.fingerprint
 
 
 def test_wordllama_refuses_what_it_cannot_do() -> None:
     with pytest.raises(SettingError, match=r"wordllama can be \(64, 128, 256\) wide, 100 was asked for"):
-        load_embedder(width=100)
+        load_embedder(EmbedderSpec(width=100))
     with pytest.raises(SettingError, match="takes no prompt"):
-        load_embedder(prompt="Instruct")
+        load_embedder(EmbedderSpec(prompt="Instruct"))
 
 
 # MiniLM
@@ -109,19 +117,19 @@ def test_minilm_is_what_sentence_transformers_computes(minilm: Embedder) -> None
 
 
 def test_texts_are_cut_where_asked(minilm: Embedder) -> None:
-    cut = load_embedder("minilm", max_tokens=6, device="cpu")
+    cut = load_embedder(EmbedderSpec("minilm", max_tokens=6), device="cpu")
     # Six tokens: a start, four words, an end.
     np.testing.assert_allclose(cut.embed(TEXTS[:1]), minilm.embed(["The battery died after"]), atol=1e-5)
     assert cut.fingerprint != minilm.fingerprint
     with pytest.raises(SettingError, match="minilm reads up to 256 tokens, max_tokens 257 was asked for"):
-        load_embedder("minilm", max_tokens=257)
+        load_embedder(EmbedderSpec("minilm", max_tokens=257))
 
 
 @pytest.mark.skipif(
     embedding.find_spec("nncf") is None, reason="OpenVINO is not installed: pip install 'recollect[openvino]'"
 )
 def test_eight_bits_are_nearly_the_same(minilm: Embedder) -> None:
-    rounded = load_embedder("minilm", backend="openvino")
+    rounded = load_embedder(EmbedderSpec("minilm", backend="openvino"))
     assert (rounded.embed(TEXTS) * minilm.embed(TEXTS)).sum(axis=1).min() > 0.998
     assert rounded.fingerprint != minilm.fingerprint
 
@@ -140,25 +148,35 @@ def by_hand(folder: Path, text: str) -> np.ndarray:
 @pytest.mark.parametrize("prompt", [None, instruction("review")])
 def test_the_last_tokens_state_is_the_row(qwen: Path, prompt: str | None) -> None:
     texts = ["great pictures", "the battery died after days", "camera"]
-    rows = load_embedder(str(qwen), prompt=prompt, device="cpu").embed(texts)
+    rows = load_embedder(EmbedderSpec(str(qwen), prompt=prompt), device="cpu").embed(texts)
     expected = np.concatenate([by_hand(qwen, (prompt or "") + text) for text in texts])
     np.testing.assert_allclose(rows, expected, atol=1e-5)
 
 
 def test_a_prompt_changes_the_rows(qwen: Path) -> None:
-    plain, told = load_embedder(str(qwen)), load_embedder(str(qwen), prompt=instruction("review"))
+    plain, told = load_embedder(str(qwen)), load_embedder(EmbedderSpec(str(qwen), prompt=instruction("review")))
     assert np.abs(plain.embed(["great camera"]) - told.embed(["great camera"])).max() > 0.01
     assert plain.fingerprint != told.fingerprint
 
 
+def test_a_model_that_takes_an_instruction_gets_one_unless_it_has_a_prompt(qwen: Path, minilm: Embedder) -> None:
+    told = load_embedder(str(qwen), instruct=instruction("review"))
+    assert told.fingerprint == load_embedder(EmbedderSpec(str(qwen), prompt=instruction("review"))).fingerprint
+    for prompt in ("", "great"):
+        spec = EmbedderSpec(str(qwen), prompt=prompt)
+        assert load_embedder(spec, instruct=instruction("review")).fingerprint == load_embedder(spec).fingerprint
+    assert load_embedder("minilm", device="cpu", instruct="review").fingerprint == minilm.fingerprint
+    assert load_embedder("wordllama", instruct="review").fingerprint == load_embedder("wordllama").fingerprint
+
+
 def test_a_narrow_row_is_the_first_columns(qwen: Path) -> None:
-    wide, narrow = load_embedder(str(qwen)), load_embedder(str(qwen), width=8)
+    wide, narrow = load_embedder(str(qwen)), load_embedder(EmbedderSpec(str(qwen), width=8))
     texts = ["great pictures", "the battery died"]
     np.testing.assert_allclose(narrow.embed(texts), unit(wide.embed(texts)[:, :8]), atol=1e-6)
     assert (wide.width, narrow.width) == (WIDTH, 8)
     assert wide.fingerprint != narrow.fingerprint
     with pytest.raises(SettingError, match="is 32 wide: width has to be between 1 and that, 33 was asked for"):
-        load_embedder(str(qwen), width=33)
+        load_embedder(EmbedderSpec(str(qwen), width=33))
 
 
 def test_the_fingerprint_is_of_the_content_not_of_the_place(qwen: Path, tmp_path: Path) -> None:
@@ -182,7 +200,7 @@ def test_a_model_of_the_hub_is_known_by_its_commit(qwen: Path, tmp_path: Path, m
     first, second = commits.values()
     assert first.width == WIDTH
     assert first.fingerprint != second.fingerprint
-    with pytest.raises(SettingError, match="no embedder 'someone/else': .* and HF_HUB_OFFLINE is set; name a folder"):
+    with pytest.raises(SettingError, match=r"no embedder 'someone/else': .* and HF_HUB_OFFLINE is set; name a folder"):
         load_embedder("someone/else")
 
 
@@ -229,7 +247,17 @@ def test_a_missing_package_is_named(
 
     monkeypatch.setattr(embedding, "find_spec", hide)
     with pytest.raises(SettingError, match=rf"{missing} is missing: pip install 'recollect\[{extra}\]'"):
-        load_embedder(name, backend=backend)
+        load_embedder(EmbedderSpec(name, backend=backend))
+
+
+def test_a_folder_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "minilm").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert spec_of("mine") == spec_of("./mine") == EmbedderSpec(str(tmp_path.resolve() / "mine"))
+    assert spec_of(EmbedderSpec("mine", width=8)).width == 8
+    for name in ("minilm", "someone/else"):
+        assert spec_of(name) == EmbedderSpec(name)
 
 
 def test_the_papers_prompt() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import polars as pl
 
 from recollect.client import Client, NewItem
+from recollect.data.embedding import EmbedderSpec
 from recollect.data.intake import _loaded
 from tests.serving.conftest import train
 from tests.serving.server import served
@@ -26,7 +27,7 @@ def test_texts_are_embedded_as_they_come(tmp_path: Path) -> None:
     train(tmp_path, "--label", "label", "--text", "text", "--steps", 5, "--cache", tmp_path / "cache")
     _loaded.clear()
     with served(tmp_path) as (url, _), Client(url) as client:
-        assert list(_loaded) == ["wordllama"]
+        assert list(_loaded) == [EmbedderSpec("wordllama")]
         text = "the parcel came broken"
         before = client.predict([{"text": text}, {"text": None}, {}])
         assert before[1].probabilities == before[2].probabilities != before[0].probabilities
