@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from jaxtyping import Float32
 from numpy.typing import NDArray
 
 from recollect.data.embedding import Embedder, EmbedderSpec, load_embedder, spec_of
-from recollect.data.embedding_cache import embed_column
+from recollect.data.embedding_cache import clean_text, embed_column
 from recollect.data.features import FeatureMap, fit_features
 from recollect.data.schema import TableSchema
 from recollect.errors import SettingError
@@ -84,7 +85,7 @@ def embed_now(columns: pl.DataFrame, schema: TableSchema, embedder: str | Embedd
     """Embeddings of the text columns, computed here and now: for the few rows of a request."""
     if not schema.text or embedder is None:
         return {}
-    return {name: loaded(embedder).embed(_texts(columns[name])) for name in schema.text}
+    return {name: _embed(_texts(columns[name]), loaded(embedder)) for name in schema.text}
 
 
 def embed_texts(
@@ -108,6 +109,17 @@ def fit_intake(
     spec = None if embedder is None else spec_of(embedder)
     fingerprint = loaded(spec).fingerprint if spec is not None and schema.text else None
     return Intake(schema, fit_features(columns[past], schema, of_past), spec, fingerprint)
+
+
+def _embed(texts: list[str], embedder: Embedder) -> Float32[np.ndarray, "texts width"]:
+    """What `embed_column` gives but for its rounding: zeros where there is no text, whatever a model makes of that."""
+    cleaned = [clean_text(text, row) for row, text in enumerate(texts)]
+    written = [(row, text) for row, text in enumerate(cleaned) if text is not None]
+    found = np.zeros((len(texts), embedder.width), np.float32)
+    for first in range(0, len(written), embedder.batch):
+        rows, batch = zip(*written[first : first + embedder.batch], strict=True)
+        found[list(rows)] = embedder.embed(list(batch))
+    return found
 
 
 def _texts(values: pl.Series) -> list[str]:
