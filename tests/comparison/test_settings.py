@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from recollect.cli import app
+from recollect.comparison.compare import Options
 from recollect.comparison.settings import cutoff_from, read, span_from
 from recollect.data.embedding import EmbedderSpec
 from recollect.errors import DataError, SettingError
@@ -72,3 +75,19 @@ def test_what_can_t_be_compared_is_refused_with_a_remedy(tmp_path: Path) -> None
     events, schema, options, name = read(good, {**PLAIN, "label": "label", "peers": ["all"]})
     assert (len(events), schema.time, name) == (3, "when", "good")
     assert "arf" in options.peers
+
+
+def test_all_of_an_embedder_can_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Options] = []
+    monkeypatch.setattr(
+        "recollect.comparison.compare.compare", lambda events, schema, options, **_: given.append(options)
+    )
+    data = write(tmp_path / "data.csv", "x,label", [f"{number},{number % 2}" for number in range(20)])
+    where = ["compare", str(data), "--out", str(tmp_path / "out")]
+    told = ["--embedder", "some/model", "--embed-width", "64", "--embed-prompt", "Instruct: this\nQuery:"]
+    told += ["--embed-tokens", "128", "--embed-backend", "openvino"]
+    assert CliRunner().invoke(app, [*where, *told]).exit_code == 0
+    expected = EmbedderSpec("some/model", 64, "Instruct: this\nQuery:", 128, "openvino")
+    assert given[0].embedder == expected
+    assert CliRunner().invoke(app, [*where, "--config", str(tmp_path / "out.toml")]).exit_code == 0
+    assert given[1].embedder == expected
