@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.data.embedding import load_embedder
+from recollect.data.embedding import EmbedderSpec, load_embedder
 from recollect.data.embedding_cache import embed_column
 from recollect.data.keys import first_columns, fit_pca
 from recollect.data.reviews import read_reviews, start_of
@@ -69,7 +69,7 @@ def main() -> None:
     texts = reviews.text.gather(rows).to_list()
     found: dict[str, dict[str, list[float]]] = {}
     for name in arguments.embedder or ["wordllama", "minilm"]:
-        embedder = load_embedder(name, max_tokens=128) if name != "wordllama" else load_embedder(name)
+        embedder = load_embedder(EmbedderSpec(name, max_tokens=None if name == "wordllama" else 128))
         raw = embed_column(texts, embedder, cache).astype(np.float32)
         table = (raw - raw[:old].mean(0)) / raw[:old].std()
         model = fit_logistic_regression(table[:old], labels[:old])

@@ -10,8 +10,12 @@ from recollect.cli_reproduce import (
     BadRowsOption,
     CacheOption,
     CategoricalColumns,
+    EmbedBackendOption,
     EmbedderOption,
     EmbeddingColumns,
+    EmbedPromptOption,
+    EmbedTokensOption,
+    EmbedWidthOption,
     ForceOption,
     IgnoredColumns,
     NumericColumns,
@@ -53,6 +57,10 @@ def compare(
     seed: Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0")] = None,
     bad_rows: BadRowsOption = "fail",
     embedder: EmbedderOption = "wordllama",
+    embed_width: EmbedWidthOption = None,
+    embed_prompt: EmbedPromptOption = None,
+    embed_tokens: EmbedTokensOption = None,
+    embed_backend: EmbedBackendOption = None,
     cache: CacheOption = None,
     scale: ScaleOption = "default",
     config: ConfigOption = None,
@@ -72,6 +80,7 @@ def compare(
     from recollect.cli_reproduce import default_cache, use_threads
     from recollect.comparison import settings as reading
     from recollect.comparison.compare import compare as run
+    from recollect.data.embedding import EmbedderSpec
 
     given: dict[str, Any] = {
         "time": time,
@@ -91,7 +100,7 @@ def compare(
         "peers": peer or [],
         "seeds": seed or [0],
         "bad_rows": bad_rows,
-        "embedder": embedder,
+        "embedder": EmbedderSpec(embedder, embed_width, embed_prompt, embed_tokens, embed_backend),
         "scale": scale,
     }
     use_threads(threads)

@@ -10,8 +10,12 @@ from recollect.cli_reproduce import (
     BadRowsOption,
     CacheOption,
     CategoricalColumns,
+    EmbedBackendOption,
     EmbedderOption,
     EmbeddingColumns,
+    EmbedPromptOption,
+    EmbedTokensOption,
+    EmbedWidthOption,
     IgnoredColumns,
     NumericColumns,
     TextColumns,
@@ -60,6 +64,10 @@ def train(
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of training.", show_default="by the data")] = None,
     bad_rows: BadRowsOption = "fail",
     embedder: EmbedderOption = "wordllama",
+    embed_width: EmbedWidthOption = None,
+    embed_prompt: EmbedPromptOption = None,
+    embed_tokens: EmbedTokensOption = None,
+    embed_backend: EmbedBackendOption = None,
     cache: CacheOption = None,
     keys_of: Annotated[
         Path | None,
@@ -77,6 +85,7 @@ def train(
     settings = dict(locals())
     from recollect.cli_reproduce import default_cache, use_threads
     from recollect.comparison.settings import cutoff_in, read_table
+    from recollect.data.embedding import EmbedderSpec
     from recollect.deployed import append_events, create_history, intake_of
     from recollect.errors import OutputExistsError
     from recollect.trained import Trained
@@ -107,7 +116,7 @@ def train(
                 schema,
                 cutoff=moment,
                 retrieve=retrieve,
-                embedder=embedder,
+                embedder=EmbedderSpec(embedder, embed_width, embed_prompt, embed_tokens, embed_backend),
                 cache=cache or default_cache(),
                 seed=seed,
                 steps=steps,

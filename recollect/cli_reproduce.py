@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from recollect.data.embedding import EmbedderSpec
+    from recollect.data.reviews import Rule
     from recollect.evaluation.stream import Stream
 
 Scale = Literal["quick", "default", "paper"]
@@ -78,6 +80,23 @@ CacheOption = Annotated[
 EmbedderOption = Annotated[
     str, typer.Option(help="wordllama, minilm, or a name or path of a sentence-transformers model.")
 ]
+EmbedWidthOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Keep the first so many columns of an embedding.", show_default="all"),
+]
+EmbedTokensOption = Annotated[
+    int | None, typer.Option(min=1, help="Cut texts after so many tokens.", show_default="by the model")
+]
+EmbedBackendOption = Annotated[
+    Literal["torch", "openvino"] | None,
+    typer.Option(help="What runs the embedder; openvino: 8 bits on the CPU.", show_default="torch"),
+]
+PROMPT_HELP = "Put this before every text, such as $'Instruct: TASK\\nQuery:' for Qwen3-Embedding."
+EmbedPromptOption = Annotated[str | None, typer.Option(help=PROMPT_HELP, show_default="the model's own")]
+ReviewPromptOption = Annotated[
+    str | None,
+    typer.Option(help=PROMPT_HELP, show_default="the paper's, for models that take an instruction"),
+]
 TextColumns = Annotated[
     list[str] | None, typer.Option(help="A column of texts; may be repeated.", show_default="inferred")
 ]
@@ -116,6 +135,10 @@ def reviews(
     ] = None,
     bad_rows: BadRowsOption = "fail",
     embedder: EmbedderOption = "wordllama",
+    embed_width: EmbedWidthOption = None,
+    embed_prompt: ReviewPromptOption = None,
+    embed_tokens: EmbedTokensOption = None,
+    embed_backend: EmbedBackendOption = None,
     cache: CacheOption = None,
     scale: ScaleOption = "default",
     seed: SeedOption = None,
@@ -138,10 +161,15 @@ def reviews(
     Example: recollect reproduce reviews --reviews reviews.jsonl.gz --cutoff 2012
     """
     settings = dict(locals())
+    from recollect.data.embedding import EmbedderSpec
+    from recollect.data.reviews import Rule, start_of
+
     use_threads(threads)
     out = out or Path("runs") / f"reviews-{cutoff}-{scale}"
+    spec = EmbedderSpec(embedder, embed_width, embed_prompt, embed_tokens, embed_backend)
     with report_in(settings, out, as_json):
-        stream, embeddings = _reviews(reviews, cutoff, before, after, embedder, cache, bad_rows, bins)
+        rule = Rule(start_of(cutoff), before, after)
+        stream, embeddings = _reviews(reviews, rule, spec, cache, bad_rows, bins)
         parts, left_out = part or tuple(Part), without or ()
         _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, parts, embeddings, architecture, left_out)
 
@@ -153,6 +181,10 @@ def ablation(
     cutoff: Annotated[int, typer.Option(help="The year the rule of reviews changes and training ends.")] = 2012,
     bad_rows: BadRowsOption = "fail",
     embedder: EmbedderOption = "wordllama",
+    embed_width: EmbedWidthOption = None,
+    embed_prompt: ReviewPromptOption = None,
+    embed_tokens: EmbedTokensOption = None,
+    embed_backend: EmbedBackendOption = None,
     cache: CacheOption = None,
     scale: SmallScaleOption = "default",
     seed: FirstSeedOption = None,
@@ -173,15 +205,17 @@ def ablation(
     Example: recollect reproduce ablation --reviews reviews.jsonl.gz --cutoff 2012 --scale quick
     """
     settings = dict(locals())
-    from recollect.data.reviews import Rule
+    from recollect.data.embedding import EmbedderSpec
+    from recollect.data.reviews import Rule, start_of
     from recollect.reproduction import ablation as ideas
 
     use_threads(threads)
     out = out or Path("runs") / f"ablation-{scale}"
+    spec = EmbedderSpec(embedder, embed_width, embed_prompt, embed_tokens, embed_backend)
     with report_in(settings, out, as_json):
         stream, embeddings = None, None
         if reviews is not None:
-            stream, embeddings = _reviews(reviews, cutoff, Rule.before, Rule.after, embedder, cache, bad_rows)
+            stream, embeddings = _reviews(reviews, Rule(start_of(cutoff)), spec, cache, bad_rows)
         ideas.run(
             scale=scale,
             seeds=seed or [0],
@@ -218,29 +252,22 @@ def tradeoff(
 
 
 def _reviews(
-    path: Path,
-    cutoff: int,
-    before: float,
-    after: float,
-    embedder: str,
-    cache: Path | None,
-    bad_rows: BadRows,
-    bins: int | None = None,
+    path: Path, rule: "Rule", spec: "EmbedderSpec", cache: Path | None, bad_rows: BadRows, bins: int | None = None
 ) -> "tuple[Stream, Tensor]":
-    """Reviews as a stream, and their raw embeddings."""
+    """Reviews as a stream, and their raw embeddings: by the paper's prompt where the embedder takes an instruction."""
     import torch
 
-    from recollect.data.embedding import load_embedder
+    from recollect.data.embedding import REVIEW_PROMPT, load_embedder
     from recollect.data.embedding_cache import embed_column
-    from recollect.data.reviews import Rule, read_reviews, start_of
+    from recollect.data.reviews import read_reviews
     from recollect.reproduction.reviews_stream import reviews_stream
 
+    embedder = load_embedder(spec, instruct=REVIEW_PROMPT)  # before hours of reading: it may be refused
     rows, reading = read_reviews(path, bad_rows=bad_rows)
     typer.echo(f"{path.name}: {reading.summary}")
     cache = cache or default_cache()
     # At the paper's size neither embeddings nor features fit into memory.
-    embeddings = embed_column(rows.text.to_list(), load_embedder(embedder), cache, folder=cache)
-    rule = Rule(start_of(cutoff), before, after)
+    embeddings = embed_column(rows.text.to_list(), embedder, cache, folder=cache)
     return reviews_stream(rows, embeddings, rule, bins=bins, folder=cache), torch.from_numpy(embeddings)
 
 

@@ -55,7 +55,8 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     moment sees what was known strictly before; without `as_of` it comes after everything.
 
     `steps`, `num_retrieved` and `width` (how long it trains, how many precedents an answer has and how wide the network
-    is) follow from the number of rows where they are None. `embedder` is the name of what embeds columns of texts.
+    is) follow from the number of rows where they are None. `embedder` is what embeds columns of texts: a name, or an
+    `EmbedderSpec`.
 
     Fitted attributes: `classes_` (those of `fit` in order, then those first appended as they came), `n_features_in_`,
     `feature_names_in_`, `left_out_` (columns that are not learned from, and why), `model_` and `history_`.

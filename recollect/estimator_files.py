@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.data.embedding import EmbedderSpec
 from recollect.errors import CheckpointError, OutputExistsError, SettingError
 from recollect.history.growing import GrowingHistory
 from recollect.trained import MODEL as MODEL_FILE
@@ -71,7 +72,7 @@ def read_kept(folder: Path) -> tuple[Kept, Trained, GrowingHistory]:
     history = GrowingHistory.load(folder / ITEMS, plain["sha256"][ITEMS], model.keys.fingerprint)
     dtype, labels = plain["classes"]
     kept = Kept(
-        plain["params"],
+        _params(plain["params"]),
         np.array(labels, dtype=np.dtype(dtype)),
         plain["n_features_in"],
         plain["feature_names_in"],
@@ -79,6 +80,11 @@ def read_kept(folder: Path) -> tuple[Kept, Trained, GrowingHistory]:
         plain["by_order"],
     )
     return kept, model, history
+
+
+def _params(plain: dict[str, Any]) -> dict[str, Any]:
+    embedder = plain["embedder"]
+    return plain | {"embedder": EmbedderSpec(**embedder) if isinstance(embedder, dict) else embedder}
 
 
 def _digest(text: str) -> str:

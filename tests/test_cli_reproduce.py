@@ -2,6 +2,8 @@
 
 import json
 import random
+import shutil
+import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,9 +12,11 @@ from typer.testing import CliRunner
 
 from recollect.cli import app
 from recollect.cli_reproduce import TrickName, default_cache
+from recollect.data.embedding import REVIEW_PROMPT, EmbedderSpec, load_embedder
 from recollect.evaluation.peers import DEFAULT
 from recollect.reproduction.drift import PAPERS
 from recollect.reproduction.reviews_paper import BAG_OF_TRICKS
+from tests.data.tiny_qwen import save_tiny_qwen
 
 GOOD, BAD = ["great sound", "works well", "love it"], ["broke at once", "poor battery", "want my money back"]
 
@@ -74,6 +78,35 @@ def test_the_papers_recipe_by_its_other_network_and_bins_without_a_trick(tmp_pat
 
 def test_every_trick_of_the_bag_can_be_left_out() -> None:
     assert {trick.value for trick in TrickName} == BAG_OF_TRICKS
+
+
+def embedded(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: object) -> str:
+    """The folder of the cache that reviews are embedded into, with the embedder's fingerprint; nothing is trained."""
+    monkeypatch.setattr("recollect.cli_reproduce._compare", lambda *given: None)
+    monkeypatch.setattr("recollect.reproduction.ablation.run", lambda **given: None)
+    (folder / "out").mkdir(exist_ok=True)
+    places = ["--reviews", folder / "reviews.jsonl", "--out", folder / "out", "--cache", folder / "cache"]
+    written = [str(each) for each in (*arguments, *places, "--cutoff", 2012, "--threads", 1)]
+    result = CliRunner().invoke(app, ["reproduce", *written], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    (found,) = (folder / "cache").iterdir()
+    shutil.rmtree(folder / "cache")
+    return found.name
+
+
+@pytest.mark.parametrize("command", ["reviews", "ablation"])
+def test_reviews_are_embedded_by_the_papers_prompt(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_reviews(tmp_path / "reviews.jsonl", 500)
+    qwen = save_tiny_qwen(tmp_path)
+    told = load_embedder(EmbedderSpec(str(qwen), prompt=REVIEW_PROMPT))
+    assert embedded(monkeypatch, tmp_path, command, "--embedder", qwen) == f"model-{told.fingerprint}"
+    options = ["--embed-prompt", "great", "--embed-width", 8, "--embed-tokens", 32, "--embed-backend", "torch"]
+    other = load_embedder(EmbedderSpec(str(qwen), width=8, prompt="great", max_tokens=32, backend="torch"))
+    assert embedded(monkeypatch, tmp_path, command, "--embedder", qwen, *options) == f"model-{other.fingerprint}"
+    written = tomllib.loads((tmp_path / "out" / "config.toml").read_text())
+    assert (written["embed_prompt"], written["embed_width"], written["embed_tokens"]) == ("great", 8, 32)
 
 
 @pytest.mark.parametrize("name", ["reviews", "electricity", "accidents", "ablation", "tradeoff"])

@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from recollect.data.embedding import EmbedderSpec
 from recollect.errors import CheckpointError, HistoryDamagedError, OutputExistsError
 from recollect.estimator import RecollectClassifier
 from recollect.training.fit import sizes_for
@@ -325,6 +326,15 @@ def test_what_was_saved_answers_with_the_same_bits_and_goes_on(tmp_path: Path) -
         classifier.save(tmp_path / "model")
     classifier.save(tmp_path / "model", force=True)
     assert not [path for path in (tmp_path / "model").rglob("*") if path.suffix in (".pkl", ".pt")]
+
+
+def test_all_of_an_embedder_is_saved(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"note": [f"the parcel number {row} came {'late' * (row % 2)}" for row in range(40)]})
+    classifier = RecollectClassifier(steps=2, embedder=EmbedderSpec("wordllama", width=64), random_state=0)
+    classifier.fit(frame, [str(row % 2) for row in range(40)]).save(tmp_path / "model")
+    loaded = RecollectClassifier.load(tmp_path / "model")
+    assert loaded.get_params() == classifier.get_params()
+    assert np.array_equal(loaded.predict_proba(frame), classifier.predict_proba(frame))
 
 
 @pytest.mark.parametrize(

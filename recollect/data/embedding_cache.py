@@ -7,10 +7,13 @@ turns a list of texts into rows, each by itself, so no row knows anything of a l
 import hashlib
 import os
 import re
+import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NewType
@@ -27,6 +30,8 @@ from recollect.errors import DataError, SettingError
 # Texts of like length share a batch, so that little is padded. They are sorted inside windows, not all at once: the
 # time left is foretold from the batches done, and these must resemble those to come.
 WINDOW = 8192
+
+SECONDS_BETWEEN_LINES = 30
 
 Digest = NewType("Digest", bytes)
 DIGEST_BYTES = 16
@@ -58,7 +63,7 @@ def embed_column(
             for digest, text in zip(digests, cleaned, strict=True)
             if digest is not None and text is not None and digest not in known
         }
-        with _bar(f"embedding with {embedder.name}", len(missing), visible=progress) as advance:
+        with _progress(f"embedding with {embedder.name}", len(missing), visible=progress) as advance:
             for chosen in _batches(missing, batch or embedder.batch):
                 known.add(chosen, _embed(embedder, [missing[digest] for digest in chosen]))
                 advance(len(chosen))
@@ -99,12 +104,15 @@ def _embed(embedder: Embedder, texts: list[str]) -> Float16[np.ndarray, "texts w
 
 
 @contextmanager
-def _bar(name: str, total: int, *, visible: bool) -> Iterator[Callable[[int], None]]:
-    """Texts done, texts per second and time left; nothing where the output is no terminal."""
+def _progress(name: str, total: int, *, visible: bool) -> Iterator[Callable[[int], None]]:
+    """Texts done, texts per second and time left: a bar on a terminal, and a line now and then where there is none."""
     console = Console(stderr=True)
+    if visible and total and not console.is_terminal:
+        yield _Lines(name, total).advance
+        return
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
     rate = TextColumn("{task.fields[rate]}")
-    disabled = not (visible and total and console.is_terminal)
+    disabled = not (visible and total)
     with Progress(*columns, rate, TimeRemainingColumn(), console=console, disable=disabled) as bar:
         task = bar.add_task(name, total=total, rate="")
 
@@ -114,6 +122,26 @@ def _bar(name: str, total: int, *, visible: bool) -> Iterator[Callable[[int], No
             bar.update(task, rate="" if speed is None else f"{speed:,.0f} texts/s")
 
         yield advance
+
+
+class _Lines:
+    """A run of hours that is logged to a file shows that it is alive; one that is soon over leaves no line."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self.name, self.total, self.done = name, total, 0
+        self.started = self.told = time.monotonic()
+
+    def advance(self, done: int) -> None:
+        self.done += done
+        now = time.monotonic()
+        if now - self.told < SECONDS_BETWEEN_LINES:
+            return
+        self.told = now
+        speed = self.done / (now - self.started)
+        left = timedelta(seconds=round((self.total - self.done) / speed))
+        rate = f"{speed:,.0f}" if speed >= 10 else f"{speed:.1f}"
+        line = f"{self.name}: {self.done:,} of {self.total:,} texts, {rate} texts/s, {left} left"
+        print(line, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -130,7 +158,8 @@ class EmbeddingCache(AbstractContextManager["EmbeddingCache"]):
 
     `<name>.rows` holds float16 rows end to end, `<name>.digests` 16 bytes for each. Rows are on disk before their
     digests are written, so a digest promises a row, and whatever a killed process left behind its last digest is never
-    looked at. A process only ever appends to the pair it created: nothing needs a lock.
+    looked at. A process only ever appends to the pair it created: nothing needs a lock. A pair that lost its rows is
+    passed over, and its texts are embedded again.
     """
 
     def __init__(self, folder: Path, width: int) -> None:
@@ -188,6 +217,8 @@ class EmbeddingCache(AbstractContextManager["EmbeddingCache"]):
 
     def _read(self, path: Path) -> None:
         rows = path.with_suffix(".rows")
+        if not rows.exists():
+            return
         content = path.read_bytes()
         count = min(len(content) // DIGEST_BYTES, rows.stat().st_size // (2 * self.width))
         self._parts.append(_Part(rows, self._total, 0))

@@ -4,19 +4,21 @@ Saved with a model, so that training, replay and service see a row the same way.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+from jaxtyping import Float32
 from numpy.typing import NDArray
 
-from recollect.data.embedding import Embedder, load_embedder
-from recollect.data.embedding_cache import embed_column
+from recollect.data.embedding import Embedder, EmbedderSpec, load_embedder, spec_of
+from recollect.data.embedding_cache import clean_text, embed_column
 from recollect.data.features import FeatureMap, fit_features
 from recollect.data.schema import TableSchema
 from recollect.data.tables.raw import column_of
+from recollect.errors import SettingError
 from recollect.records import Features
 
 Embeddings = Mapping[str, NDArray[Any]]
@@ -24,11 +26,13 @@ Embeddings = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Intake:
-    """Call it with columns of raw rows. `embedder` is the name that texts are embedded by."""
+    """Call it with columns of raw rows. Texts are embedded by `embedder`, which had this fingerprint when the features
+    were fitted; None where there are no texts, or where it was not written down."""
 
     schema: TableSchema
     features: FeatureMap
-    embedder: str | None
+    embedder: EmbedderSpec | None
+    fingerprint: str | None = None
 
     def __call__(self, columns: pl.DataFrame, embeddings: Embeddings | None = None) -> Features:
         """`embeddings` of the text columns, if they are there already."""
@@ -37,36 +41,57 @@ class Intake:
         return self.features(columns, embeddings)
 
     def embed(self, columns: pl.DataFrame) -> Embeddings:
+        """Refuses an embedder that has changed since: its rows would mean something else to the model."""
+        if self.schema.text and self.embedder is not None and self.fingerprint is not None:
+            found = loaded(self.embedder).fingerprint
+            if found != self.fingerprint:
+                raise SettingError(
+                    f"the model was trained with an embedder {self.embedder.name} of fingerprint {self.fingerprint}, "
+                    f"what is here by that name has {found}: bring the former back, or train anew"
+                )
         return embed_now(columns, self.schema, self.embedder)
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema": self.schema.to_json(), "features": self.features.to_json(), "embedder": self.embedder}
+        return {
+            "schema": self.schema.to_json(),
+            "features": self.features.to_json(),
+            "embedder": None if self.embedder is None else asdict(self.embedder),
+            "embedder_fingerprint": self.fingerprint,
+        }
 
     @staticmethod
     def from_json(plain: Mapping[str, Any]) -> "Intake":
+        """Of earlier models, too, which knew their embedder by its name alone."""
+        embedder = plain["embedder"]
         return Intake(
-            TableSchema.from_json(plain["schema"]), FeatureMap.from_json(plain["features"]), plain["embedder"]
+            TableSchema.from_json(plain["schema"]),
+            FeatureMap.from_json(plain["features"]),
+            EmbedderSpec(**embedder) if isinstance(embedder, Mapping) else embedder and EmbedderSpec(embedder),
+            plain.get("embedder_fingerprint"),
         )
 
 
-_loaded: dict[str, Embedder] = {}
+_loaded: dict[EmbedderSpec, Embedder] = {}
 
 
-def loaded(name: str) -> Embedder:
+def loaded(embedder: str | EmbedderSpec) -> Embedder:
     """An embedder takes a second or more to load: each is loaded once."""
-    if name not in _loaded:
-        _loaded[name] = load_embedder(name)
-    return _loaded[name]
+    spec = spec_of(embedder)
+    if spec not in _loaded:
+        _loaded[spec] = load_embedder(spec)
+    return _loaded[spec]
 
 
-def embed_now(columns: pl.DataFrame, schema: TableSchema, embedder: str | None) -> Embeddings:
+def embed_now(columns: pl.DataFrame, schema: TableSchema, embedder: str | EmbedderSpec | None) -> Embeddings:
     """Embeddings of the text columns, computed here and now: for the few rows of a request."""
     if not schema.text or embedder is None:
         return {}
-    return {name: loaded(embedder).embed(_texts(column_of(columns, name))) for name in schema.text}
+    return {name: _embed(_texts(column_of(columns, name)), loaded(embedder)) for name in schema.text}
 
 
-def embed_texts(columns: pl.DataFrame, schema: TableSchema, embedder: str | None, cache: Path) -> Embeddings:
+def embed_texts(
+    columns: pl.DataFrame, schema: TableSchema, embedder: str | EmbedderSpec | None, cache: Path
+) -> Embeddings:
     """Embeddings of all text columns of a table, with progress, from the cache where they are in it."""
     if not schema.text or embedder is None:
         return {}
@@ -74,11 +99,28 @@ def embed_texts(columns: pl.DataFrame, schema: TableSchema, embedder: str | None
 
 
 def fit_intake(
-    columns: pl.DataFrame, past: NDArray[np.int64], schema: TableSchema, embedder: str | None, embeddings: Embeddings
+    columns: pl.DataFrame,
+    past: NDArray[np.int64],
+    schema: TableSchema,
+    embedder: str | EmbedderSpec | None,
+    embeddings: Embeddings,
 ) -> Intake:
     """Fitted on the rows known before the cutoff."""
     of_past = {name: rows[past] for name, rows in embeddings.items()}
-    return Intake(schema, fit_features(columns[past], schema, of_past), embedder)
+    spec = None if embedder is None else spec_of(embedder)
+    fingerprint = loaded(spec).fingerprint if spec is not None and schema.text else None
+    return Intake(schema, fit_features(columns[past], schema, of_past), spec, fingerprint)
+
+
+def _embed(texts: list[str], embedder: Embedder) -> Float32[np.ndarray, "texts width"]:
+    """What `embed_column` gives but for its rounding: zeros where there is no text, whatever a model makes of that."""
+    cleaned = [clean_text(text, row) for row, text in enumerate(texts)]
+    written = [(row, text) for row, text in enumerate(cleaned) if text is not None]
+    found = np.zeros((len(texts), embedder.width), np.float32)
+    for first in range(0, len(written), embedder.batch):
+        rows, batch = zip(*written[first : first + embedder.batch], strict=True)
+        found[list(rows)] = embedder.embed(list(batch))
+    return found
 
 
 def _texts(values: pl.Series) -> list[str]:

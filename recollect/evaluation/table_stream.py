@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from recollect.data.embedding import EmbedderSpec
 from recollect.data.events import Events
 from recollect.data.features import fit_features
 from recollect.data.intake import Embeddings, Intake, embed_texts, fit_intake
@@ -33,7 +34,7 @@ def prepare(
     *,
     cutoff: int | float | None,
     bins: int,
-    embedder: str | None,
+    embedder: str | EmbedderSpec | None,
     cache: Path,
     seen_as: tuple[Intake, tuple[str, ...]] | None = None,
 ) -> Prepared:

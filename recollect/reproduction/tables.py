@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from recollect.data.embedding import load_embedder
 from recollect.data.embedding_cache import embed_column
-from recollect.data.intake import fit_intake
+from recollect.data.intake import fit_intake, loaded
 from recollect.data.schema import TableSchema
 from recollect.errors import DataError
 from recollect.evaluation.stream import Stream
@@ -59,7 +58,7 @@ def accidents_stream(path: Path, cache: Path, year: int = 2019) -> Stream:
     }
     time = np.array([starts[each] for each in number.tolist()], dtype=np.int64)
     cutoff = int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 10**9
-    texts = embed_column(table["Description"].to_list(), load_embedder("wordllama"), cache)
+    texts = embed_column(table["Description"].to_list(), loaded("wordllama"), cache)
     return _stream(table, ACCIDENTS, time, time, number.astype(np.int64), cutoff, {"Description": texts})
 
 

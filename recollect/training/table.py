@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from recollect.config import recipe_named, with_model
+from recollect.data.embedding import EmbedderSpec
 from recollect.data.events import Events
 from recollect.data.schema import TableSchema
 from recollect.evaluation.table_stream import prepare
@@ -18,7 +19,7 @@ def train_table(
     *,
     cutoff: int | float | None = None,
     retrieve: str = "items",
-    embedder: str | None = "wordllama",
+    embedder: str | EmbedderSpec | None = "wordllama",
     cache: Path,
     seed: int = 0,
     steps: int | None = None,

@@ -5,9 +5,13 @@ from typing import get_args
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from recollect.cli import app
 from recollect.cli_reproduce import TimeUnitOption
+from recollect.comparison.compare import Options
 from recollect.comparison.settings import cutoff_from, cutoff_in, read, span_from
+from recollect.data.embedding import EmbedderSpec
 from recollect.data.reading import read_all
 from recollect.data.schema import TableSchema
 from recollect.data.tables.times import TIME_UNITS
@@ -32,7 +36,7 @@ PLAIN = {
     "peers": [],
     "seeds": [0],
     "bad_rows": "fail",
-    "embedder": "wordllama",
+    "embedder": EmbedderSpec(),
     "scale": "quick",
 }
 
@@ -97,3 +101,19 @@ def test_units_of_times_and_columns_of_lists_can_be_declared(tmp_path: Path) -> 
     assert events.time[0] == 1000 * 10**9
     (unit,) = get_args(TimeUnitOption)[:1]
     assert set(get_args(get_args(unit)[0])) == set(TIME_UNITS)
+
+
+def test_all_of_an_embedder_can_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Options] = []
+    monkeypatch.setattr(
+        "recollect.comparison.compare.compare", lambda events, schema, options, **_: given.append(options)
+    )
+    data = write(tmp_path / "data.csv", "x,label", [f"{number},{number % 2}" for number in range(20)])
+    where = ["compare", str(data), "--out", str(tmp_path / "out")]
+    told = ["--embedder", "some/model", "--embed-width", "64", "--embed-prompt", "Instruct: this\nQuery:"]
+    told += ["--embed-tokens", "128", "--embed-backend", "openvino"]
+    assert CliRunner().invoke(app, [*where, *told]).exit_code == 0
+    expected = EmbedderSpec("some/model", 64, "Instruct: this\nQuery:", 128, "openvino")
+    assert given[0].embedder == expected
+    assert CliRunner().invoke(app, [*where, "--config", str(tmp_path / "out.toml")]).exit_code == 0
+    assert given[1].embedder == expected

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -126,6 +127,16 @@ def test_files_cut_at_any_byte_lose_only_what_was_cut(lost_rows: int, lost_diges
         assert len(resumed.embedded) == max(-(-lost_rows // 10), -(-lost_digests // 16))
 
 
+def test_what_lost_its_rows_is_embedded_again(tmp_path: Path) -> None:
+    whole = embed_column(TEXTS[:8], HashingEmbedder(), tmp_path)
+    embed_column(TEXTS[:10], HashingEmbedder(), tmp_path)
+    larger = max(files(tmp_path, "rows"), key=lambda path: path.stat().st_size)
+    larger.unlink()
+    again = HashingEmbedder()
+    assert np.array_equal(embed_column(TEXTS[:10], again, tmp_path)[:8], whole)
+    assert sorted(again.embedded) == sorted(TEXTS[:8])
+
+
 def test_processes_that_share_a_cache_do_not_disturb_each_other(tmp_path: Path) -> None:
     digests = [embedding_cache.Digest(bytes([number]) * 16) for number in range(6)]
     rows = np.arange(12, dtype=np.float16).reshape(6, 2)
@@ -174,3 +185,16 @@ def test_progress_shows_the_rate_on_a_terminal_only(
     shown = capsys.readouterr().err
     assert "texts/s" in shown
     assert "150/150" in shown
+
+
+def test_a_log_gets_a_line_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = iter(range(0, 10_000, 8))  # a batch of four texts every eight seconds
+    monkeypatch.setattr(embedding_cache, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    embed_column(TEXTS, HashingEmbedder(), tmp_path / "told")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "embedding with some/where/hashing: 16 of 150 texts, 0.5 texts/s, 0:04:28 left"
+    assert len(lines) == 9, "one every 32 seconds of 304"
+    embed_column(TEXTS, HashingEmbedder(), tmp_path / "hidden", progress=False)
+    assert capsys.readouterr().err == ""

@@ -5,6 +5,7 @@ from pathlib import Path
 import polars as pl
 
 from recollect.client import Client, NewItem
+from recollect.data.embedding import EmbedderSpec
 from recollect.data.intake import _loaded
 from tests.serving.conftest import train
 from tests.serving.server import served
@@ -23,10 +24,12 @@ def test_texts_are_embedded_as_they_come(tmp_path: Path) -> None:
         }
     )
     table.write_csv(tmp_path / "old.csv")
-    train(tmp_path, "--label", "label", "--text", "text", "--steps", 5, "--cache", tmp_path / "cache")
+    train(
+        tmp_path, "--label", "label", "--text", "text", "--steps", 5, "--cache", tmp_path / "cache", "--embed-width", 64
+    )
     _loaded.clear()
     with served(tmp_path) as (url, _), Client(url) as client:
-        assert list(_loaded) == ["wordllama"]
+        assert list(_loaded) == [EmbedderSpec("wordllama", width=64)]
         text = "the parcel came broken"
         before = client.predict([{"text": text}, {"text": None}, {}])
         assert before[1].probabilities == before[2].probabilities != before[0].probabilities

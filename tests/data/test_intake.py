@@ -1,0 +1,78 @@
+"""A model sees texts through the embedder it was trained with, from wherever it is loaded, or not at all."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from recollect.data.embedding import EmbedderSpec
+from recollect.data.intake import Intake, _loaded, embed_now, embed_texts, fit_intake
+from recollect.data.schema import TableSchema
+from recollect.errors import SettingError
+from tests.data.hashing_embedder import HashingEmbedder
+from tests.data.tiny_qwen import save_tiny_qwen
+
+SCHEMA = TableSchema(text=("words",))
+TABLE = pl.DataFrame({"words": ["great camera", "the battery died", "great pictures", "died after days"]})
+
+
+def fitted(embedder: str | EmbedderSpec) -> Intake:
+    return fit_intake(TABLE, np.arange(4), SCHEMA, embedder, embed_now(TABLE, SCHEMA, embedder))
+
+
+def as_saved(intake: Intake) -> Intake:
+    return Intake.from_json(json.loads(json.dumps(intake.to_json())))
+
+
+def test_all_of_an_embedder_is_remembered() -> None:
+    intake = fitted(EmbedderSpec("wordllama", width=64))
+    assert as_saved(intake) == intake
+    assert as_saved(intake).embed(TABLE)["words"].shape == (4, 64)
+    plain = fitted("wordllama")
+    assert plain.embedder == EmbedderSpec("wordllama")
+    assert plain.fingerprint != intake.fingerprint
+
+
+def test_a_table_without_texts_needs_no_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = pl.DataFrame({"x": [1.0, 2.0, 3.0]})
+    intake = fit_intake(numbers, np.arange(3), TableSchema(numeric=("x",)), "never/loaded", {})
+    assert intake.fingerprint is None
+    assert as_saved(intake).embed(numbers) == {}
+
+
+def test_an_embedder_that_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = save_tiny_qwen(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    intake = as_saved(fitted("model"))
+    assert intake.embedder == EmbedderSpec(str(place.resolve()))
+    monkeypatch.chdir("/")
+    _loaded.clear()
+    assert intake.embed(TABLE)["words"].shape == (4, 32)
+    save_tiny_qwen(tmp_path, seed=1)
+    _loaded.clear()
+    message = (
+        rf"model of fingerprint {intake.fingerprint}, what is here by that name has \w{{16}}: bring the former back"
+    )
+    with pytest.raises(SettingError, match=message):
+        intake(TABLE)
+
+
+def test_a_model_that_knows_the_name_alone_is_still_read() -> None:
+    plain = fitted("wordllama").to_json()
+    del plain["embedder_fingerprint"]
+    earlier = Intake.from_json(plain | {"embedder": "wordllama"})
+    assert (earlier.embedder, earlier.fingerprint) == (EmbedderSpec("wordllama"), None)
+    assert earlier.embed(TABLE)["words"].shape == (4, 256)
+    assert Intake.from_json(plain | {"embedder": None}).embedder is None
+
+
+def test_a_row_of_a_request_is_what_it_would_be_in_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, embedder = EmbedderSpec("hashing"), HashingEmbedder()
+    monkeypatch.setitem(_loaded, spec, embedder)
+    table = pl.DataFrame({"words": ["a", None, "", " \n", *(f"text {number}" for number in range(6))]})
+    now = embed_now(table, SCHEMA, spec)["words"]
+    assert not now[1:4].any()
+    assert max(len(batch) for batch in embedder.batches) == embedder.batch
+    assert np.array_equal(now.astype(np.float16), embed_texts(table, SCHEMA, spec, tmp_path)["words"])
