@@ -113,13 +113,14 @@ class FeatureMap:
         for categorical in self.categorical:
             features[self._feature_names[categorical.name]] = _codes(table, categorical)
         for embedded, mean in zip(self.embedded, self._means, strict=True):
-            values = _array(table, embeddings, embedded.name)
+            values = _array(table, embeddings, embedded.name, len(mean))
             if values.shape[1] != len(mean):
                 raise DataError(
                     f"the embedding {embedded.name} came {values.shape[1]} wide, {len(mean)} were fitted: "
                     "use the embedder that the features were fitted with"
                 )
-            features[self._feature_names[embedded.name]] = (torch.from_numpy(values) - mean) / embedded.deviation
+            centred = (torch.from_numpy(values) - mean) / embedded.deviation
+            features[self._feature_names[embedded.name]] = centred.nan_to_num(0.0)  # a missing one is at the mean
         return features
 
     @cached_property
@@ -236,6 +237,11 @@ def _fit_categories(table: pl.DataFrame, name: str, left_out: dict[str, str]) ->
 
 
 def _fit_embedding(values: NDArray[np.float32], name: str, left_out: dict[str, str]) -> EmbeddedColumn | None:
+    missing = np.isnan(values).any(1)
+    if missing.all() or not values.size:
+        left_out[name] = "always missing before the cutoff"
+        return None
+    values = values[~missing] if missing.any() else values
     mean = values.mean(0, dtype=np.float64)
     deviation = float(np.sqrt(np.square(values - mean.astype(np.float32)).mean(dtype=np.float64)))
     if deviation <= 1e-12:
@@ -261,12 +267,16 @@ def _codes(table: pl.DataFrame, column: CategoricalColumn) -> Tensor:
     return torch.from_numpy(codes.cast(pl.Int64).fill_null(len(column.categories)).to_numpy(writable=True))
 
 
-def _array(table: pl.DataFrame, embeddings: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
+def _array(
+    table: pl.DataFrame, embeddings: Mapping[str, NDArray[Any]], name: str, width: int = 0
+) -> NDArray[np.float32]:
+    """A row for each of the table's; NaN where a list is missing, `width` of them if all are."""
     if name in embeddings:
         values = np.asarray(embeddings[name], dtype=np.float32)
     elif name in table.columns and table[name].dtype != pl.String:
         rows = _column(table, name).to_list()
-        values = np.array(rows, dtype=np.float32).reshape(len(rows), -1) if rows else np.empty((0, 0), np.float32)
+        width = next((len(row) for row in rows if row is not None), width)
+        values = np.array([[np.nan] * width if row is None else row for row in rows], np.float32).reshape(len(rows), width)
     else:
         raise DataError(f"the text column {name} came without its embedding: embed it, and hand the array in")
     if len(values) != table.height:
