@@ -91,7 +91,7 @@ async function refresh() {
   drawHours();
 }
 
-const moment = (given) => (state.plain_times ? String(given) : String(given).slice(0, 19).replace("T", " "));
+const moment = (given) => (state.plain_times ? String(Number(given.toPrecision(9))) : String(given).slice(0, 19).replace("T", " "));
 const features = (...roles) => Object.keys(state.columns).filter((name) => roles.includes(state.columns[name]));
 
 const fieldsOf = () => [...byId("fields").querySelectorAll("[data-column]")];
@@ -205,7 +205,7 @@ function drawPrecedents() {
     ...columns.map((name) => cell(name, asked, false)));
   const largest = Math.max(...answer.precedents.map((each) => each.weight), 1e-9);
   const rows = answer.precedents.map((each) => {
-    const use = made("button", { type: "button", class: "link", text: each.id, title: "Use as input" });
+    const use = made("button", { type: "button", class: "link", text: each.id, title: `Use ${each.id} as input` });
     use.addEventListener("click", () => act(() => pick(each.id)));
     const weight = made("span", { class: "bar" }, made("span"));
     weight.firstChild.style.width = `${(100 * each.weight) / largest}%`;
