@@ -276,7 +276,9 @@ def _array(
     elif name in table.columns and table[name].dtype != pl.String:
         rows = _column(table, name).to_list()
         width = next((len(row) for row in rows if row is not None), width)
-        values = np.array([[np.nan] * width if row is None else row for row in rows], np.float32).reshape(len(rows), width)
+        values = np.array([[np.nan] * width if row is None else row for row in rows], np.float32).reshape(
+            len(rows), width
+        )
     else:
         raise DataError(f"the text column {name} came without its embedding: embed it, and hand the array in")
     if len(values) != table.height:

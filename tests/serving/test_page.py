@@ -56,7 +56,9 @@ def paste(browser: Browser, text: str) -> None:
 
 def said(browser: Browser, id: str) -> str:
     """What is to be seen there."""
-    found = browser.evaluate(f"document.getElementById('{id}').hidden ? '' : document.getElementById('{id}').textContent")
+    found = browser.evaluate(
+        f"document.getElementById('{id}').hidden ? '' : document.getElementById('{id}').textContent"
+    )
     return str(found)
 
 
