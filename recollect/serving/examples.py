@@ -29,7 +29,7 @@ def examples(
     """By path and method, as OpenAPI writes them."""
     row = schemas.Row(example_row(schema))
     label, other = [*classes, "yes", "no"][:2]
-    shares = {name: 0.0 for name in classes} | {label: 0.75, other: 0.25}
+    shares = dict.fromkeys(classes, 0.0) | {label: 0.75, other: 0.25}
     earlier, later = map(schemas.Moment, (1234.5, 1236.0) if schema.plain_times else (EARLIER, LATER))
     item = schemas.Item(row=row, id=OTHER_ID, label=label, time=earlier, known_at=later)
     precedent = schemas.PrecedentOut(

@@ -88,7 +88,7 @@ def test_append_an_item_and_see_the_answer_change(place: Path, browser: Browser)
 
 
 def test_an_input_that_is_not_kept_becomes_an_item_all_the_same(place: Path, browser: Browser) -> None:
-    with served(place, keep_seconds=0) as (url, _):
+    with served(place, keep_seconds=0.0) as (url, _):
         browser.open(url)
         until(browser, "document.querySelectorAll('#fields input').length === 6")
         ask(browser)
@@ -131,11 +131,15 @@ def test_a_pasted_row_goes_as_it_is(tickets: Path, browser: Browser) -> None:
         paste(browser, json.dumps(row))
         submit(browser)
         until(browser, "!document.getElementById('precedents').hidden")
+        assert browser.evaluate("asked") == row
         first = browser.evaluate("answer.id")
         append(browser, "sorry")
         item = client.item(first)
         assert item is not None
-        assert (item.label, item.row) == ("sorry", row)
+        stored = {name: value for name, value in row.items() if name != "place"}  # lists are not shown again
+        assert (item.label, item.row) == ("sorry", stored)
+        same = next(each for each in browser.evaluate("answer.precedents") if each["id"] == first)
+        assert same["similarity"] > 0.999
         # What is typed over it counts, the rest stays.
         browser.evaluate("document.getElementById('field-price').value = '3'")
         browser.evaluate("document.getElementById('field-place').value = '[1, 2]'")
