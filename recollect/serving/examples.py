@@ -41,16 +41,17 @@ def examples(
     return {
         ("/predict", "post"): Example(
             schemas.PredictResponse(predictions=[answer], as_of=later, version=41, model=model, unscored=0),
-            schemas.PredictRequest(inputs=[schemas.Input(row=row, id=EXAMPLE_ID)], precedents=5),
+            schemas.PredictRequest(inputs=[schemas.Input(row=row, id=EXAMPLE_ID)], as_of=None, precedents=5),
         ),
         ("/items", "post"): Example(_written(OTHER_ID), schemas.ItemsRequest(items=[item])),
         ("/labels", "post"): Example(
-            _written(EXAMPLE_ID), schemas.LabelsRequest(labels=[schemas.LabelIn(id=EXAMPLE_ID, label=label)])
+            _written(EXAMPLE_ID),
+            schemas.LabelsRequest(labels=[schemas.LabelIn(id=EXAMPLE_ID, label=label, known_at=None)]),
         ),
         ("/items/{id}", "get"): Example(
             schemas.ItemOut(id=EXAMPLE_ID, label=label, time=earlier, known_at=later, row=example_row(schema))
         ),
-        ("/items/{id}", "patch"): Example(corrected, schemas.CorrectionRequest(label=other)),
+        ("/items/{id}", "patch"): Example(corrected, schemas.CorrectionRequest(label=other, at=None)),
         ("/items/{id}", "delete"): Example(schemas.ErasureResponse(id=EXAMPLE_ID, erased=1, input_dropped=False)),
         ("/health", "get"): Example(schemas.HealthOut(status="ok")),
         ("/ready", "get"): Example(schemas.ReadyOut(status="ready", model=model, version=41)),
