@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from importlib.resources import files
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Path, Request, Response
+from fastapi import Depends, FastAPI, Path, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
@@ -14,8 +15,9 @@ from starlette.exceptions import HTTPException
 from recollect import __version__
 from recollect.errors import RecollectError
 from recollect.serving import schemas
+from recollect.serving.examples import examples, show_examples
 from recollect.serving.guard import Guard
-from recollect.serving.problems import MEDIA_TYPE, Problem, not_ready, on_problem
+from recollect.serving.problems import MEDIA_TYPE, Fault, Problem, invalid, not_ready, on_problem
 from recollect.serving.rows import Given
 from recollect.serving.service import Service
 from recollect.serving.settings import Scope
@@ -25,6 +27,8 @@ DESCRIPTION = """Predictions with the precedents they rest on, from a history th
 A label that was acknowledged counts in the next prediction. Errors are problem details (RFC 9457)."""
 
 ALWAYS = (400, 403, 408, 413, 422, 429, 500, 503)
+SCOPE = "x-scope"
+"""Under which an operation says what scope it needs, with or without tokens."""
 PHRASES = {
     400: "Not JSON",
     401: "No token, or a wrong one",
@@ -40,8 +44,23 @@ PHRASES = {
     507: "The disk is full; predictions go on",
 }
 
+KINDS = {
+    400: "not-json",
+    401: "no-token",
+    403: "no-scope",
+    404: "no-such-item",
+    408: "too-slow",
+    409: "other-label",
+    413: "too-many-at-once",
+    422: "invalid",
+    429: "queue-full",
+    500: "unforeseen",
+    503: "not-ready",
+    507: "no-room",
+}
+
 ItemId = Annotated[
-    str, Path(alias="id", min_length=1, max_length=200, pattern=schemas.NO_CONTROL, examples=["order-17"])
+    str, Path(alias="id", min_length=1, max_length=200, pattern=schemas.NO_CONTROL, examples=[schemas.EXAMPLE_ID])
 ]
 
 
@@ -65,21 +84,24 @@ def make_app(service: Service) -> FastAPI:
         redoc_url=None,
     )
     tokens = bool(service.settings.tokens)
-    bearer = [Depends(HTTPBearer(auto_error=False))] if tokens else []
+    bearer = HTTPBearer(auto_error=False)
 
-    def needs(scope: Scope) -> list[Any]:
+    def needs(scope: Scope) -> dict[str, Any]:
         def check(request: Request) -> None:
             if scope not in request.state.scopes:
                 raise Problem(403, "no-scope", f"the token lacks the scope {scope}: use one that has it")
 
-        return [*bearer, Depends(check)]
+        told_as = [Security(bearer, scopes=[scope])] if tokens else []
+        return {"dependencies": [*told_as, Depends(check)], "openapi_extra": {SCOPE: scope}}
 
     def told(*more: int) -> dict[int | str, dict[str, Any]]:
         codes = sorted({*ALWAYS, *more, *([401] if tokens else [])})
         return {
             code: {
                 "description": PHRASES[code],
-                "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemOut"}}},
+                "content": {
+                    MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemOut"}, "example": _wrong(code)}
+                },
             }
             for code in codes
         }
@@ -87,9 +109,11 @@ def make_app(service: Service) -> FastAPI:
     for kind in (Problem, RecollectError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, on_problem)
 
-    @app.post("/predict", dependencies=needs("predict"), responses=told(), tags=["predicting"])
+    @app.post("/predict", **needs("predict"), responses=told(), tags=["predicting"])
     async def predict(asked: schemas.PredictRequest, request: Request) -> schemas.PredictResponse:
-        """Answers to one or many inputs, each with the precedents it rests on."""
+        """Answers to one or many inputs, each with the precedents it rests on. The rows of precedents are shown if the
+        token has the scope `payloads` as well."""
+        _check_ids([each.id for each in asked.inputs])
         given = [Given(each.row.root, each.id) for each in asked.inputs]
         as_of = None if asked.as_of is None else asked.as_of.root
         payloads = "payloads" in request.state.scopes
@@ -113,7 +137,7 @@ def make_app(service: Service) -> FastAPI:
             unscored=answered.unscored,
         )
 
-    @app.post("/items", dependencies=needs("write"), responses=told(409, 507), tags=["writing"])
+    @app.post("/items", **needs("write"), responses=told(409, 507), tags=["writing"])
     async def add(asked: schemas.ItemsRequest) -> schemas.WrittenResponse:
         """Labelled items, durable when this answers and visible to the next prediction. Sending one again changes
         nothing; the same id with another label, row or time is refused, and then nothing of the request is written."""
@@ -123,24 +147,24 @@ def make_app(service: Service) -> FastAPI:
         ]
         return _written(*await service.add(given))
 
-    @app.post("/labels", dependencies=needs("write"), responses=told(404, 409, 507), tags=["writing"])
+    @app.post("/labels", **needs("write"), responses=told(404, 409, 507), tags=["writing"])
     async def label(asked: schemas.LabelsRequest) -> schemas.WrittenResponse:
         """Labels for inputs that were answered earlier, which become items by that."""
         given = [Given({}, each.id, each.label, None, _moment(each.known_at)) for each in asked.labels]
         return _written(*await service.label(given))
 
-    @app.get("/items/{id:path}", dependencies=needs("predict"), responses=told(404), tags=["looking"])
+    @app.get("/items/{id:path}", **needs("predict"), responses=told(404), tags=["looking"])
     async def item(id: ItemId, request: Request) -> schemas.ItemOut:
-        """One item as it is now."""
+        """One item as it is now. Its row is shown if the token has the scope `payloads` as well."""
         return schemas.ItemOut(**await service.item(id, payloads="payloads" in request.state.scopes))
 
-    @app.patch("/items/{id:path}", dependencies=needs("write"), responses=told(404, 409, 507), tags=["writing"])
+    @app.patch("/items/{id:path}", **needs("write"), responses=told(404, 409, 507), tags=["writing"])
     async def correct(id: ItemId, asked: schemas.CorrectionRequest) -> schemas.CorrectionResponse:
         """Another label from a moment on; what was visible before that moment stays as it was."""
         written = await service.correct(id, asked.label, _moment(asked.at))
         return schemas.CorrectionResponse(id=id, changed=written.statuses == ["added"], version=written.version)
 
-    @app.delete("/items/{id:path}", dependencies=needs("write"), responses=told(404, 507), tags=["writing"])
+    @app.delete("/items/{id:path}", **needs("write"), responses=told(404, 507), tags=["writing"])
     async def erase(id: ItemId) -> schemas.ErasureResponse:
         """Take an item out of every view, past ones too, and the input of that id if one is kept."""
         erased, dropped = await service.erase(id)
@@ -159,15 +183,15 @@ def make_app(service: Service) -> FastAPI:
         version = service.engine.deployed.snapshot.version
         return schemas.ReadyOut(status="ready", model=service.fingerprint, version=version)
 
-    @app.get("/status", dependencies=needs("predict"), responses=told(), tags=["looking"])
+    @app.get("/status", **needs("predict"), responses=told(), tags=["looking"])
     async def status(request: Request) -> schemas.StatusOut:
         """What the page shows: the history, the table's columns, and how answers fared."""
         return schemas.StatusOut(**await service.status(), scopes=sorted(request.state.scopes))
 
     @app.get(
         "/metrics",
-        dependencies=needs("predict"),
-        responses={**told(), 200: {"content": {"text/plain": {}}}},
+        **needs("predict"),
+        responses={**told(), 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
         response_class=Response,
         tags=["operating"],
     )
@@ -175,7 +199,7 @@ def make_app(service: Service) -> FastAPI:
         """For Prometheus."""
         return Response(service.metrics_text(), media_type=service.metrics.media_type)
 
-    @app.post("/admin/reload", dependencies=needs("write"), responses=told(409), tags=["operating"])
+    @app.post("/admin/reload", **needs("write"), responses=told(409), tags=["operating"])
     async def reload() -> schemas.ReloadOut:
         """Load the model anew from its directory; no request is dropped."""
         model, before = await service.reload()
@@ -190,6 +214,20 @@ def make_app(service: Service) -> FastAPI:
     )
     app.openapi = lambda: _contract(app, service)  # type: ignore[method-assign]
     return app
+
+
+def _check_ids(ids: Sequence[str | None]) -> None:
+    """A label that comes for an id can only be for one input."""
+    seen: set[str] = set()
+    faults: list[Fault] = []
+    for index, id in enumerate(ids):
+        if id in seen:
+            detail = f"the id {id} stands in this request twice: give each input an id of its own, or none"
+            faults.append({"pointer": f"#/inputs/{index}/id", "detail": detail})
+        elif id is not None:
+            seen.add(id)
+    if faults:
+        raise invalid(faults)
 
 
 def _moment(given: schemas.Moment | None) -> str | float | None:
@@ -220,6 +258,24 @@ def _constant(content: bytes, kind: str) -> Any:
     return respond
 
 
+def _wrong(code: int) -> dict[str, Any]:
+    return {
+        "type": f"urn:recollect:{KINDS[code]}",
+        "title": HTTPStatus(code).phrase,
+        "status": code,
+        "detail": PHRASES[code],
+    }
+
+
+def _name_scopes(contract: dict[str, Any]) -> None:
+    for path in contract["paths"].values():
+        for operation in path.values():
+            if scope := operation.get(SCOPE):
+                operation["description"] += f"\n\nNeeds the scope `{scope}`."
+            else:
+                operation["description"] += "\n\nNeeds no token."
+
+
 def _contract(app: FastAPI, service: Service) -> dict[str, Any]:
     """OpenAPI, with the rows and moments of this very model."""
     if app.openapi_schema is None:
@@ -234,5 +290,10 @@ def _contract(app: FastAPI, service: Service) -> dict[str, Any]:
             components[name]["properties"][field]["maxItems"] = limits.batch
         for unused in ("HTTPValidationError", "ValidationError"):
             components.pop(unused, None)
+        classes = list(service.engine.deployed.snapshot.classes)
+        for name in ("Item", "LabelIn", "CorrectionRequest"):
+            components[name]["properties"]["label"]["examples"] = classes[:1] or ["yes"]
+        show_examples(found, examples(schema, classes, schema.roles(), service.fingerprint))
+        _name_scopes(found)
         app.openapi_schema = found
     return app.openapi_schema

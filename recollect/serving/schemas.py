@@ -12,6 +12,9 @@ from recollect.data.schema import TableSchema
 
 EXACT = 2**53  # up to here JSON's numbers are whole ones everywhere
 NO_CONTROL = r"^[^\x00-\x1f\x7f]+$"
+EXAMPLE_ID = "order-17"
+NARROW = 8
+"""Wider embeddings are left out of examples: nobody could read these."""
 
 Id = Annotated[
     str,
@@ -20,7 +23,7 @@ Id = Annotated[
         max_length=200,
         pattern=NO_CONTROL,
         description="Names an input or an item.",
-        examples=["order-17"],
+        examples=[EXAMPLE_ID],
     ),
 ]
 
@@ -272,4 +275,4 @@ def row_schema(schema: TableSchema, longest: int) -> dict[str, Any]:
 def example_row(schema: TableSchema) -> dict[str, Any]:
     found: dict[str, Any] = dict.fromkeys(schema.numeric, 0.5)
     found |= dict.fromkeys(schema.categorical, "red") | dict.fromkeys(schema.text, "some text")
-    return found
+    return found | {name: [0.1] * width for name, width in schema.embedding.items() if width <= NARROW}

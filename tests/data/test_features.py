@@ -202,3 +202,14 @@ def test_errors_name_the_remedy() -> None:
         fit_features(past(0), SCHEMA, embeddings(0))
     with pytest.raises(DataError, match="format 2, this version reads 1"):
         FeatureMap.from_json({**features.to_json(), "format": 2})
+
+
+def test_a_missing_list_of_numbers_is_at_the_mean() -> None:
+    schema = TableSchema(label="label", embedding={"place": 2})
+    lists = pl.DataFrame({"place": [[1.0, 5.0], None, [3.0, 9.0]]})
+    features = fit_features(lists, schema)
+    assert features(lists)["place"][1].tolist() == [0.0, 0.0]
+    assert torch.equal(features(lists)["place"][0], -features(lists)["place"][2])
+    alone = pl.DataFrame({"place": pl.Series([None], dtype=pl.Array(pl.Float32, 2))})
+    assert features(alone)["place"].tolist() == [[0.0, 0.0]]
+    assert fit_features(lists[1:2], schema).left_out == {"place": "always missing before the cutoff"}

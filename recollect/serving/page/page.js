@@ -1,5 +1,5 @@
 "use strict";
-// What the page does: it asks /status for what there is, /predict for answers, /items to append and to pick.
+// What the page does: it asks /status for what there is, /predict for answers, /labels to append and /items to pick.
 // Texts of the data are only ever set as text.
 
 const byId = (id) => document.getElementById(id);
@@ -24,6 +24,8 @@ const bar = (share) => {
 };
 
 let state = null; // the last /status
+let given = {}; // the row that was pasted or picked, whole: fields show what they can of it
+const filled = new Map(); // and what was filled into each
 let asked = null; // the row last predicted
 let answer = null; // and its prediction
 
@@ -32,20 +34,39 @@ let answer = null; // and its prediction
 async function call(method, path, body) {
   const token = sessionStorage.getItem("token");
   const headers = { "Content-Type": "application/json", ...(token && { Authorization: `Bearer ${token}` }) };
-  const response = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
-  const found = await response.json();
+  const response = await fetch(path, { method, headers, body: body && JSON.stringify(body) }).catch(() => {
+    throw new Error("the service doesn't answer: see whether it is running");
+  });
+  const found = await response.json().catch(() => ({}));
   byId("sign-in").hidden = response.status !== 401;
-  if (!response.ok) throw new Error(found.detail || `${response.status}`);
-  return found;
+  if (response.status === 401) throw new Error("the service wants a token that it knows: enter one above");
+  if (response.ok) return found;
+  const error = new Error(found.detail || `the service answered with status ${response.status}: its log says why`);
+  error.kind = found.type;
+  throw error;
 }
 
-async function trying(action) {
+function say(id, text) {
+  if (byId(id).textContent !== text) byId(id).textContent = text; // said again, it would be read out again
+  byId(id).hidden = text === "";
+}
+
+// What went wrong stays until somebody does something else.
+async function act(action) {
+  say("error", "");
   try {
-    byId("error").hidden = true;
     await action();
   } catch (error) {
-    byId("error").textContent = error.message;
-    byId("error").hidden = false;
+    say("error", error.message);
+  }
+}
+
+async function keepUp() {
+  try {
+    await refresh();
+    say("away", "");
+  } catch (error) {
+    say("away", error.message);
   }
 }
 
@@ -70,34 +91,81 @@ async function refresh() {
   drawHours();
 }
 
-const moment = (given) => (state.plain_times ? String(given) : String(given).slice(0, 19).replace("T", " "));
+const moment = (given) => (state.plain_times ? String(Number(given.toPrecision(9))) : String(given).slice(0, 19).replace("T", " "));
 const features = (...roles) => Object.keys(state.columns).filter((name) => roles.includes(state.columns[name]));
 
+const fieldsOf = () => [...byId("fields").querySelectorAll("[data-column]")];
+
 function drawFields() {
-  const fields = features("numeric", "categorical", "text").map((name) => {
-    const numeric = state.columns[name] === "numeric";
-    const id = `field-${name}`;
-    const field = made("input", { id, "data-column": name, autocomplete: "off", ...(numeric && { inputmode: "decimal" }) });
+  const fields = features("numeric", "categorical", "text", "embedding").map((name) => {
+    const role = state.columns[name];
+    const more = { numeric: { inputmode: "decimal" }, text: { rows: 2 }, embedding: { placeholder: "[0.1, 0.2, …]" } }[role];
+    const [id, kind] = [`field-${name}`, role === "text" ? "textarea" : "input"]; // a text may have several lines
+    const field = made(kind, { id, "data-column": name, autocomplete: "off", ...more });
     return [made("label", { for: id, text: name }), field];
   });
   byId("fields").replaceChildren(...fields.flat());
+  byId("json").value = "";
+  filled.clear();
+  fill({});
 }
 
 // Asking
 
 function fill(row) {
-  for (const field of byId("fields").querySelectorAll("input")) field.value = row[field.dataset.column] ?? "";
+  given = row;
+  for (const field of fieldsOf()) {
+    const value = row[field.dataset.column] ?? "";
+    field.value = typeof value === "object" ? JSON.stringify(value) : value;
+    filled.set(field, field.value);
+  }
 }
 
+function paste() {
+  const row = pasted();
+  if (row === null) {
+    given = {}; // fields keep what they show, as if it had been typed
+    filled.clear();
+  } else fill(row);
+  const known = features("numeric", "categorical", "text", "embedding", "ignored");
+  const strangers = Object.keys(given).filter((name) => !known.includes(name));
+  say("strangers", strangers.length ? `Not features of this model, so the service refuses them: ${strangers.join(", ")}` : "");
+}
+
+function pasted() {
+  const text = byId("json").value;
+  if (!text.trim()) return null;
+  const row = parsed(text, "what was pasted is not JSON");
+  if (row !== null && typeof row === "object" && !Array.isArray(row)) return row;
+  throw new Error('what was pasted is not one row: paste an object such as {"column": 1}');
+}
+
+function parsed(text, wrong) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`${wrong}: ${error.message}`);
+  }
+}
+
+// What was pasted or picked goes as it came, but for what was typed over it.
 function read() {
-  const row = {};
-  for (const field of byId("fields").querySelectorAll("input")) {
-    const [name, text] = [field.dataset.column, field.value.trim()];
-    if (text === "") continue;
-    if (state.columns[name] === "numeric" && Number.isNaN(Number(text))) throw new Error(`${name} is not a number`);
-    row[name] = state.columns[name] === "numeric" ? Number(text) : text;
+  pasted(); // what can't be read must not be left out in silence
+  const row = { ...given };
+  for (const field of fieldsOf()) {
+    if (field.value === filled.get(field)) continue;
+    const name = field.dataset.column;
+    if (field.value.trim() === "") delete row[name];
+    else row[name] = typed(name, field.value);
   }
   return row;
+}
+
+function typed(name, text) {
+  const role = state.columns[name];
+  if (role === "numeric" && Number.isNaN(Number(text))) throw new Error(`${name} is not a number`);
+  if (role === "embedding") return parsed(text, `${name} is not a list of numbers`);
+  return role === "numeric" ? Number(text) : role === "text" ? text : text.trim();
 }
 
 async function predict(before) {
@@ -137,8 +205,8 @@ function drawPrecedents() {
     ...columns.map((name) => cell(name, asked, false)));
   const largest = Math.max(...answer.precedents.map((each) => each.weight), 1e-9);
   const rows = answer.precedents.map((each) => {
-    const use = made("button", { type: "button", class: "link", text: each.id, title: "Use as input" });
-    use.addEventListener("click", () => trying(() => pick(each.id)));
+    const use = made("button", { type: "button", class: "link", text: each.id, title: `Use ${each.id} as input` });
+    use.addEventListener("click", () => act(() => pick(each.id)));
     const weight = made("span", { class: "bar" }, made("span"));
     weight.firstChild.style.width = `${(100 * each.weight) / largest}%`;
     return made("tr", {}, made("td", { class: "name" }, use), made("td", { text: each.label, class: "name" }),
@@ -158,16 +226,30 @@ async function pick(id) {
   const item = await call("GET", `items/${encodeURIComponent(id)}`);
   if (item.row === null) throw new Error("the token lacks the scope payloads, so the item's row can't be seen");
   byId("pick").value = id;
+  byId("json").value = "";
+  say("strangers", "");
   fill(item.row);
 }
 
 async function teach() {
-  const [before, label] = [answer, byId("truth").value];
-  const id = `page-${crypto.getRandomValues(new Uint32Array(3)).join("-")}`;
-  await call("POST", "items", { items: [{ id, row: asked, label }] });
+  const before = answer;
+  const counted = await append(before.id, byId("truth").value);
   await predict(before);
-  byId("taught").textContent = `${id} is an item now; the answer above is the new one.`;
+  const uncounted = counted ? "" : " Its input was not kept, so the running accuracy doesn't count it.";
+  byId("taught").textContent = `${before.id} is an item now; the answer above is the new one.${uncounted}`;
   await refresh();
+}
+
+// As the label of what was answered, so that it counts how good the answer was; false if that can't be.
+async function append(id, label) {
+  try {
+    await call("POST", "labels", { labels: [{ id, label }] });
+    return true;
+  } catch (error) {
+    if (error.kind !== "urn:recollect:no-such-input") throw error;
+  }
+  await call("POST", "items", { items: [{ id, row: asked, label }] });
+  return false;
 }
 
 // Over time
@@ -208,7 +290,7 @@ function drawHours() {
     }
   }
   const now = running.at(-1);
-  const totals = `running accuracy ${now === null ? "unknown" : percent(now)} of ${labelled.toLocaleString()} labels`;
+  const totals = `running accuracy ${now === null ? "unknown" : percent(now)} of ${labelled.toLocaleString()} ${labelled === 1 ? "label" : "labels"}`;
   const legend = made("div", { class: "legend" },
     made("span", {}, made("i", { class: "accuracy" }), totals),
     made("span", {}, made("i", { class: "rate" }), "labels per answer"));
@@ -219,7 +301,7 @@ function drawHours() {
 
 byId("input").addEventListener("submit", (event) => {
   event.preventDefault();
-  trying(async () => {
+  act(async () => {
     asked = read();
     byId("taught").textContent = "";
     await predict(null);
@@ -228,21 +310,19 @@ byId("input").addEventListener("submit", (event) => {
 });
 byId("teach").addEventListener("submit", (event) => {
   event.preventDefault();
-  trying(teach);
+  act(teach);
 });
-byId("load").addEventListener("click", () => trying(() => pick(byId("pick").value)));
-byId("json").addEventListener("input", () => {
-  if (byId("json").value.trim()) trying(async () => fill(JSON.parse(byId("json").value)));
-});
+byId("load").addEventListener("click", () => act(() => pick(byId("pick").value)));
+byId("json").addEventListener("input", () => act(async () => paste()));
 byId("sign-in").addEventListener("submit", (event) => {
   event.preventDefault();
   sessionStorage.setItem("token", byId("token").value);
-  trying(refresh);
+  act(keepUp);
 });
 byId("theme").addEventListener("click", () => {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
 });
-trying(refresh);
-setInterval(() => document.hidden || trying(refresh), 5000);
+keepUp();
+setInterval(() => document.hidden || keepUp(), 5000);
