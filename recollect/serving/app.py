@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from recollect import __version__
 from recollect.errors import RecollectError
 from recollect.serving import schemas
+from recollect.serving.bodies import route_class
 from recollect.serving.guard import Guard
 from recollect.serving.problems import MEDIA_TYPE, Problem, not_ready, on_problem
 from recollect.serving.rows import Given
@@ -24,7 +25,7 @@ DESCRIPTION = """Predictions with the precedents they rest on, from a history th
 
 A label that was acknowledged counts in the next prediction. Errors are problem details (RFC 9457)."""
 
-ALWAYS = (400, 403, 408, 413, 422, 429, 500, 503)
+ALWAYS = (400, 403, 408, 413, 415, 422, 429, 500, 503)
 PHRASES = {
     400: "Not JSON",
     401: "No token, or a wrong one",
@@ -33,6 +34,7 @@ PHRASES = {
     408: "The body came too slowly",
     409: "It contradicts what is there",
     413: "Too much at once",
+    415: "The body is not declared as JSON",
     422: "Something is wrong with it: errors say what",
     429: "Too many are waiting: come back later",
     500: "Something unforeseen",
@@ -63,7 +65,9 @@ def make_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would lead to whatever host the request names
     )
+    app.router.route_class = route_class(service.settings.limits.batch)
     tokens = bool(service.settings.tokens)
     bearer = [Depends(HTTPBearer(auto_error=False))] if tokens else []
 

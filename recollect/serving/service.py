@@ -19,7 +19,7 @@ from recollect.history.reader import History
 from recollect.serving.engine import Answered, Engine, Watching, prepare
 from recollect.serving.kept_inputs import KeptInput, KeptInputs
 from recollect.serving.metrics import Metrics
-from recollect.serving.problems import Problem, not_ready, too_late
+from recollect.serving.problems import Problem, not_ready, too_late, too_many_at_once
 from recollect.serving.record import HeadsRecord
 from recollect.serving.rows import Given, Moment, Rows
 from recollect.serving.settings import Settings
@@ -272,8 +272,7 @@ class Service:
 
     def _check_batch(self, given: Sequence[Given]) -> None:
         if len(given) > self.settings.limits.batch:
-            detail = f"{len(given)} came at once, {self.settings.limits.batch} are allowed: send fewer at a time"
-            raise Problem(413, "too-many-at-once", detail)
+            raise too_many_at_once(len(given), self.settings.limits.batch)
 
     def _check_writable(self) -> None:
         if self.settings.read_only:

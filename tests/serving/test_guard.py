@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from recollect.client import Client, NewItem
 from recollect.serving.guard import JsonLines
+from recollect.serving.problems import MOST_ERRORS
 from recollect.serving.service import Service
 from recollect.serving.settings import Limits
 from tests.serving.server import PATIENCE, served
@@ -162,13 +163,58 @@ def test_odd_bodies_are_refused(address: tuple[str, Service], body: bytes) -> No
     assert send(url, "POST", "/predict", body)[0] in (400, 422)
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"inputs":[' + b"1," * 1_900_000 + b"1]}", 413),
+        (b'{"inputs":[' + b'{"row":{}},' * 100_000 + b'{"row":{}}]}', 413),
+        (b"{" + b",".join(b'"%d":1' % number for number in range(300_000)) + b"}", 422),
+        (b'{"inputs":[{' + b",".join(b'"%d":1' % number for number in range(300_000)) + b"}]}", 422),
+        (b'{"inputs":[' + b",".join([b"{%s}" % b",".join(b'"%d":1' % n for n in range(30))] * 256) + b"]}", 422),
+    ],
+)
+def test_too_much_is_refused_at_once(place: Path, body: bytes, status: int) -> None:
+    with served(place) as (url, _):
+        began = time.process_time()
+        found, problem = send(url, "POST", "/predict", body)
+        assert time.process_time() - began < 2
+        assert found == status
+        assert len(problem.get("errors", [])) <= MOST_ERRORS
+
+
+def test_of_many_errors_the_first_are_shown(address: tuple[str, Service]) -> None:
+    url, _ = address
+    status, problem = send(url, "POST", "/predict", json.dumps({"inputs": [1] * 200}))
+    assert (status, len(problem["errors"]), problem["errors_left_out"]) == (422, 20, 180)
+    assert problem["errors"][3]["pointer"] == "#/inputs/3"
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        (b"[1]", "#"),
+        (b'{"inputs":[{"row":{}}],"a/b~c":1}', "#/a~1b~0c"),
+        (b'{"inputs":[{"row":{"a/b~c":1}}]}', "#/inputs/0/row/a~1b~0c"),
+        (b'{"inputs":[{"row":{}}],"\\ud800":1}', "#/?"),
+        (b'{"inputs":[{"row":{}}],"' + b"x" * 10_000 + b'":1}', "#/" + "x" * 100),
+    ],
+)
+def test_pointers_lead_to_what_is_wrong(address: tuple[str, Service], body: bytes, pointer: str) -> None:
+    url, _ = address
+    status, problem = send(url, "POST", "/predict", body)
+    assert (status, problem["errors"][0]["pointer"]) == (422, pointer)
+
+
 def test_only_json_is_read(address: tuple[str, Service]) -> None:
     """A page elsewhere may send a form or a text here unasked, JSON it may not."""
     url, _ = address
     body = json.dumps({"inputs": [{"row": ROW}]})
     assert send(url, "POST", "/predict", body)[0] == 200
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        assert send(url, "POST", "/predict", body, **{"Content-Type": kind})[0] in (415, 422)
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        status, problem = send(url, "POST", "/predict", body, **{"Content-Type": kind})
+        assert (status, problem["type"]) == (415, "urn:recollect:unsupported-media-type")
+        assert "application/json" in problem["detail"]
+    assert send(url, "POST", "/predict", body, **{"Content-Type": "application/json; charset=utf-8"})[0] == 200
 
 
 def test_paths_lead_nowhere_else(address: tuple[str, Service]) -> None:
@@ -185,6 +231,8 @@ def test_paths_lead_nowhere_else(address: tuple[str, Service]) -> None:
         "/page/page.html",
         "/static/../run.py",
         "//",
+        "/predict/",
+        "/status/",
     ):
         assert send(url, "GET", path)[0] in (404, 405, 422), path
     assert send(url, "GET", "/items/row-0")[0] == 200
