@@ -160,6 +160,8 @@ def make_app(service: Service) -> FastAPI:
         """The model has caught up with the history, and answers without delay."""
         if not service.engine.ready.is_set():
             raise not_ready()
+        if not service.kept.going:
+            raise Problem(503, "inputs-not-kept", "inputs are no longer kept for labels: start the service anew")
         version = service.engine.deployed.snapshot.version
         return schemas.ReadyOut(status="ready", model=service.fingerprint, version=version)
 

@@ -42,7 +42,7 @@ def _with_checked_body(handle: Handler, batch: int) -> Handler:
 async def _read(request: Request) -> Any:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        detail = f"the body is {'of no type' if not kind else 'not JSON'}: send the header Content-Type: application/json"
+        detail = "the body is not declared as JSON: send the header Content-Type: application/json"
         raise Problem(415, "unsupported-media-type", detail)
     try:
         return await request.json()  # which the request remembers
@@ -73,4 +73,5 @@ def check_amount(body: Any, batch: int) -> None:
 
 def _check_names(found: dict[str, Any], *place: str | int) -> None:
     if len(found) > MOST_NAMES:
-        raise invalid([{"pointer": pointer(*place), "detail": f"has {len(found)} names: see /openapi.json for its own"}])
+        detail = f"has {len(found)} names, more than there are: see /openapi.json"
+        raise invalid([{"pointer": pointer(*place), "detail": detail}])

@@ -76,14 +76,22 @@ class Watching:
 class Engine:
     """Ask it from any thread; it answers in its own."""
 
-    def __init__(self, deployed: Deployed, state: Path, limits: Limits, watching: Watching | None = None) -> None:
-        self._deployed, self._state, self._limits = deployed, state, limits
+    def __init__(
+        self,
+        deployed: Deployed,
+        state: Path,
+        limits: Limits,
+        watching: Watching | None = None,
+        *,
+        stores: bool = True,
+    ) -> None:
+        self._deployed, self._state, self._limits, self._stores = deployed, state, limits, stores
         self._watching = watching or Watching()
         self._jobs: queue.SimpleQueue[Asked | Deployed | None] = queue.SimpleQueue()
         self._waiting_rows = 0
         self._lock = threading.Lock()
         self._closing = False
-        self._record = HeadsRecord(deployed, state)
+        self._record = HeadsRecord(deployed, state, stores=stores)
         self._saved_at = self._answered_at = self._rested_at = time.monotonic()
         self.ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recollect-model", daemon=True)
@@ -166,7 +174,7 @@ class Engine:
             wait = False
             if isinstance(job, Deployed):
                 self._save()
-                self._deployed, self._record = job, HeadsRecord(job, self._state)
+                self._deployed, self._record = job, HeadsRecord(job, self._state, stores=self._stores)
             elif job is not None:
                 asked.append(job)
                 rows += job.columns.height

@@ -26,7 +26,7 @@ Fault = dict[str, str]
 
 
 def pointer(*parts: str | int, under: str = "#") -> str:
-    """To a place in the body (RFC 6901), `under` another; names that are no Unicode are shown as well as they can be."""
+    """To a place in the body (RFC 6901), `under` another. Names that are no Unicode are shown as far as they are."""
     names = [str(part)[:LONGEST_NAME].encode(errors="replace").decode() for part in parts]
     return under + "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
 

@@ -58,6 +58,10 @@ class Rows:
         """The features of rows to be answered. `place` is where they stand in the body, for messages."""
         return self._events([replace(each, id="-", label="-") for each in given], place).columns
 
+    def read(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """What the model reads of a row: nothing else was checked, so nothing else may be kept."""
+        return {name: row[name] for name in self.schema.features if name in row}
+
     def items(self, given: Sequence[Given], place: str) -> tuple[Events, Times, Times]:
         """Labelled rows, their times, and when their labels were known."""
         events = self._events(given, place)

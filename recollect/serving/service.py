@@ -41,10 +41,11 @@ class Service:
         model = Trained.load(settings.model)
         deployed = Deployed(model, History.open(settings.history))
         self._use(model)
-        self.kept = KeptInputs(settings.state, keep_seconds=settings.keep_seconds)
+        folder = settings.state if settings.stores else None
+        self.kept = KeptInputs(folder, keep_seconds=settings.keep_seconds)
         self._committed: dict[int, float] = {}
         watching = Watching(self.metrics.batches.observe, self._on_version)
-        self.engine = Engine(deployed, settings.state, settings.limits, watching)
+        self.engine = Engine(deployed, settings.state, settings.limits, watching, stores=settings.stores)
         self.writing = Writing(
             settings.history,
             lambda: self.model,
@@ -52,7 +53,9 @@ class Service:
             queue_items=settings.limits.queue,
             on_commit=self._on_commit,
         )
+        self.kept.may_prune = lambda: self.writing.is_writer
         self._reloading = threading.Lock()
+        self._started = False
 
     def _use(self, model: Trained) -> None:
         assert model.intake is not None
@@ -60,6 +63,10 @@ class Service:
         self.rows = Rows(model.intake.schema, longest=self.settings.limits.text)
 
     def start(self) -> None:
+        """Once; another time it does nothing."""
+        if self._started:
+            return
+        self._started = True
         self.engine.start()
         if not self.settings.read_only:
             self.writing.start()
@@ -85,7 +92,7 @@ class Service:
         answered = await self._within_time(self.engine.ask(columns, moment, most=most, rows=payloads))
         self.kept.keep(
             [
-                KeptInput(id, answered.as_of, dict(each.row), prediction.label)
+                KeptInput(id, answered.as_of, rows.read(each.row), prediction.label)
                 for id, each, prediction in zip(ids, given, answered.predictions, strict=True)
             ]
         )
@@ -249,7 +256,7 @@ class Service:
             before = self.fingerprint
             model = Trained.load(self.settings.model)
             deployed = Deployed(model, History.open(self.settings.history))
-            prepare(deployed, HeadsRecord(deployed, self.settings.state))
+            prepare(deployed, HeadsRecord(deployed, self.settings.state, stores=self.settings.stores))
         except RecollectError as error:
             raise Problem(409, "not-loaded", f"{error}; the model that was loaded goes on answering") from error
         else:
