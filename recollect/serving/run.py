@@ -11,12 +11,13 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from recollect.errors import SettingError
 from recollect.serving.app import make_app
-from recollect.serving.guard import log_as_json
+from recollect.serving.guard import HEADERS, log_as_json
 from recollect.serving.problems import Problem
 from recollect.serving.service import Service
 from recollect.serving.settings import Settings
@@ -68,6 +69,15 @@ class PatientProtocol(H11Protocol):
     def resume_writing(self) -> None:
         self._answer_was_read()
         super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """As every other problem, though no application has seen it."""
+        detail = "this is not HTTP as it should be: send a well-formed request"
+        answer = Problem(400, "not-http", detail, headers={"Connection": "close", **HEADERS}).response()
+        head = h11.Response(status_code=400, headers=answer.raw_headers, reason=b"Bad Request")
+        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _between_requests(self) -> bool:
         cycle: Any = getattr(self, "cycle", None)

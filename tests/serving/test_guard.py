@@ -323,6 +323,14 @@ def test_who_does_not_read_is_let_go(address: tuple[str, Service]) -> None:
     assert received < times * size
 
 
+def test_what_is_not_http_is_a_problem_too(address: tuple[str, Service]) -> None:
+    url, _ = address
+    head, _, body = raw(url, b"any thing\r\n\r\n").partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert b"nosniff" in head
+    assert json.loads(body)["type"] == "urn:recollect:not-http"
+
+
 def test_methods_that_are_not(address: tuple[str, Service]) -> None:
     url, _ = address
     assert send(url, "PUT", "/predict", "{}")[0] == 405
