@@ -1,6 +1,7 @@
 """`recollect serve`: a model and its history over HTTP."""
 
 import gc
+import math
 import os
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,8 @@ def serve(
         str, typer.Option(help="How long inputs are kept for labels to come: 90d, 12h, or 0 for not at all.")
     ] = "90d",
     state: Annotated[
-        Path | None, typer.Option(help="The service's own files.", show_default="beside the history")
+        Path | None,
+        typer.Option(help="The service's own files.", show_default="beside the history; with --read-only none"),
     ] = None,
     max_batch: Annotated[int, typer.Option(min=1, help="Inputs or items of one request.")] = 256,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of one request.")] = 4 << 20,
@@ -76,6 +78,7 @@ def serve(
             port=port,
             read_only=read_only,
             keep_seconds=seconds_from(keep_inputs),
+            stores=not read_only or state is not None,
             limits=limits,
             tokens=Tokens.from_environment(),
         )
@@ -88,6 +91,9 @@ def seconds_from(text: str) -> float:
 
     number, unit = (text, "s") if text == "0" else (text[:-1], text[-1:])
     try:
-        return float(number) * DURATION[unit]
+        seconds = float(number) * DURATION[unit]
     except (KeyError, ValueError):
-        raise SettingError(f"--keep-inputs is {text!r}: give a number with s, m, h, d or w, such as 90d") from None
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise SettingError(f"--keep-inputs is {text!r}: give a number with s, m, h, d or w, such as 90d")
+    return seconds

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from recollect import __version__
 from recollect.errors import RecollectError
 from recollect.serving import schemas
+from recollect.serving.bodies import route_class
 from recollect.serving.examples import examples, show_examples
 from recollect.serving.guard import Guard
 from recollect.serving.problems import MEDIA_TYPE, Fault, Problem, invalid, not_ready, on_problem
@@ -26,7 +27,7 @@ DESCRIPTION = """Predictions with the precedents they rest on, from a history th
 
 A label that was acknowledged counts in the next prediction. Errors are problem details (RFC 9457)."""
 
-ALWAYS = (400, 403, 408, 413, 422, 429, 500, 503)
+ALWAYS = (400, 403, 408, 413, 415, 422, 429, 500, 503)
 SCOPE = "x-scope"
 """Under which an operation says what scope it needs, with or without tokens."""
 PHRASES = {
@@ -37,6 +38,7 @@ PHRASES = {
     408: "The body came too slowly",
     409: "It contradicts what is there",
     413: "Too much at once",
+    415: "The body is not declared as JSON",
     422: "Something is wrong with it: errors say what",
     429: "Too many are waiting: come back later",
     500: "Something unforeseen",
@@ -82,7 +84,9 @@ def make_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would lead to whatever host the request names
     )
+    app.router.route_class = route_class(service.settings.limits.batch)
     tokens = bool(service.settings.tokens)
     bearer = HTTPBearer(auto_error=False)
 
@@ -180,6 +184,8 @@ def make_app(service: Service) -> FastAPI:
         """The model has caught up with the history, and answers without delay."""
         if not service.engine.ready.is_set():
             raise not_ready()
+        if not service.kept.going:
+            raise Problem(503, "inputs-not-kept", "inputs are no longer kept for labels: start the service anew")
         version = service.engine.deployed.snapshot.version
         return schemas.ReadyOut(status="ready", model=service.fingerprint, version=version)
 

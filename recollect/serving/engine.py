@@ -97,14 +97,22 @@ class Stopped(Exception):
 class Engine:
     """Ask it from any thread; it answers in its own."""
 
-    def __init__(self, deployed: Deployed, state: Path, limits: Limits, watching: Watching | None = None) -> None:
-        self._deployed, self._state, self._limits = deployed, state, limits
+    def __init__(
+        self,
+        deployed: Deployed,
+        state: Path,
+        limits: Limits,
+        watching: Watching | None = None,
+        *,
+        stores: bool = True,
+    ) -> None:
+        self._deployed, self._state, self._limits, self._stores = deployed, state, limits, stores
         self._watching = watching or Watching()
         self._jobs: queue.SimpleQueue[Asked | Replacing | None] = queue.SimpleQueue()
         self._waiting_rows = 0
         self._lock = threading.Lock()
         self._closing = False
-        self._record = HeadsRecord(deployed, state)
+        self._record = HeadsRecord(deployed, state, stores=stores)
         self._saved_at = self._answered_at = self._rested_at = time.monotonic()
         self.ready = threading.Event()
         self.failed: RecollectError | None = None
@@ -222,7 +230,8 @@ class Engine:
             wait = False
             if isinstance(job, Replacing):
                 self._save()
-                self._deployed, self._record = job.deployed, HeadsRecord(job.deployed, self._state)
+                self._deployed = job.deployed
+                self._record = HeadsRecord(job.deployed, self._state, stores=self._stores)
                 job.done.set_result(None)
             elif job is not None:
                 asked.append(job)

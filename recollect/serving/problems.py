@@ -15,8 +15,20 @@ from recollect.errors import DataError, HistoryLockedError, ItemError, Recollect
 
 MEDIA_TYPE = "application/problem+json"
 
+MOST_ERRORS = 20
+"""Shown of a problem: who sent thousands of wrong values has enough of them to find the mistake."""
+
+LONGEST_NAME = 100
+"""Characters of a name in a pointer: names are the sender's, and may be as long as the body."""
+
 Fault = dict[str, str]
 """One thing that is wrong with a body: a JSON `pointer` to it, and its `detail`."""
+
+
+def pointer(*parts: str | int, under: str = "#") -> str:
+    """To a place in the body (RFC 6901), `under` another. Names that are no Unicode are shown as far as they are."""
+    names = [str(part)[:LONGEST_NAME].encode(errors="replace").decode() for part in parts]
+    return under + "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
 
 
 class Problem(Exception):
@@ -33,7 +45,8 @@ class Problem(Exception):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
-        self.status, self.kind, self.detail, self.errors = status, kind, detail, list(errors)
+        self.status, self.kind, self.detail = status, kind, detail
+        self.errors, self.left_out = list(errors[:MOST_ERRORS]), max(0, len(errors) - MOST_ERRORS)
         self.headers = dict(headers or {})
         if retry_after is not None:
             self.headers["Retry-After"] = str(retry_after)
@@ -47,11 +60,17 @@ class Problem(Exception):
         }
         if self.errors:
             body["errors"] = self.errors
+        if self.left_out:
+            body["errors_left_out"] = self.left_out
         return JSONResponse(body, self.status, headers=self.headers, media_type=MEDIA_TYPE)
 
 
 def too_many(what: str) -> Problem:
     return Problem(429, "queue-full", f"more {what} are waiting than is allowed: send this again later", retry_after=1)
+
+
+def too_many_at_once(count: int, most: int) -> Problem:
+    return Problem(413, "too-many-at-once", f"{count} came at once, {most} are allowed: send fewer at a time")
 
 
 def too_late(seconds: float) -> Problem:
@@ -98,12 +117,9 @@ def problem_of(error: BaseException) -> Problem:
 def of_validation(error: RequestValidationError) -> Problem:
     faults = []
     for each in error.errors():
-        where = [str(part) for part in each["loc"]]
-        pointer = "#/" + "/".join(where[1:]) if where[:1] == ["body"] else "/".join(where)
-        if each["type"] == "json_invalid":
-            reason = each.get("ctx", {}).get("error", "")
-            return Problem(400, "not-json", f"the body is not JSON ({reason}): send a JSON object")
-        faults.append({"pointer": pointer, "detail": str(each["msg"])})
+        kind, *where = each["loc"]
+        place = pointer(*where) if kind == "body" else "/".join(map(str, each["loc"]))
+        faults.append({"pointer": place, "detail": str(each["msg"])})
     return invalid(faults)
 
 
@@ -111,7 +127,6 @@ def of_http(error: HTTPException, request: Request) -> Problem:
     detail = {
         404: "there is nothing here: /openapi.json says what there is",
         405: "this can't be done here: the header Allow says what can",
-        400: "the body is not JSON: send a JSON object",
     }.get(error.status_code, str(error.detail))
     kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
     headers = dict(error.headers or {})

@@ -18,10 +18,10 @@ FORMAT = 1
 
 
 class HeadsRecord:
-    """Of one deployed model, in a folder."""
+    """Of one deployed model, in a folder; where nothing may be stored, one that is there is still read."""
 
-    def __init__(self, deployed: Deployed, folder: Path) -> None:
-        self._deployed, self._folder = deployed, folder
+    def __init__(self, deployed: Deployed, folder: Path, *, stores: bool = True) -> None:
+        self._deployed, self._folder, self._stores = deployed, folder, stores
         self._model = deployed.fingerprint
         self.path = folder / f"record-{self._model}.bin"
         self.saved_rows = -1
@@ -29,6 +29,9 @@ class HeadsRecord:
     def save(self) -> None:
         """Complete or not at all; not synced, since losing it costs time only."""
         rows = self._deployed.snapshot.num_rows
+        if not self._stores:
+            self.saved_rows = rows
+            return
         record = {name: tensor.contiguous() for name, tensor in self._deployed.live.record().items()}
         data = save(record)
         head = {**self._identity(), "items": self._items(record["rows"]), "sha256": hashlib.sha256(data).hexdigest()}

@@ -18,7 +18,7 @@ from recollect.data.tables.raw import RawChunk
 from recollect.data.tables.sources import PolarsTable
 from recollect.data.tables.times import read_times
 from recollect.errors import DataError
-from recollect.serving.problems import Fault, invalid
+from recollect.serving.problems import Fault, invalid, pointer
 
 ID, LABEL = "(id)", "(label)"
 """Columns of these where the table had none."""
@@ -61,12 +61,16 @@ class Rows:
         """The features of rows to be answered. `place` is where they stand in the body, for messages."""
         return self._events([replace(each, id="-", label="-") for each in given], place).columns
 
+    def read(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """What the model reads of a row: nothing else was checked, so nothing else may be kept."""
+        return {name: row[name] for name in self.schema.features if name in row}
+
     def items(self, given: Sequence[Given], place: str) -> tuple[Events, Times, Times]:
         """Labelled rows, their times, and when their labels were known."""
         events = self._events(given, place)
         return events, self._times(given, "time", place), self._times(given, "known_at", place)
 
-    def moment(self, value: Moment, pointer: str) -> int | float:
+    def moment(self, value: Moment, place: str) -> int | float:
         """One moment as the history stores it."""
         plain = self.schema.plain_times
         found = None
@@ -80,7 +84,7 @@ class Rows:
                 if plain
                 else "is not a time: give ISO 8601 such as 2024-05-01T12:00:00Z, in the years 1678 to 2261"
             )
-            raise invalid([{"pointer": pointer, "detail": detail}])
+            raise invalid([{"pointer": place, "detail": detail}])
         return float(found) if plain else int(found)
 
     def shown(self, moment: int | float) -> str | float:
@@ -119,18 +123,18 @@ class Rows:
         features = {name: pl.Series(numbers[:, place], nan_to_null=True) for place, name in enumerate(numeric)}
         return replace(events, columns=pl.DataFrame({**features, **events.columns.to_dict()}))
 
-    def _faults(self, row: Mapping[str, Any], pointer: str) -> list[Fault]:
+    def _faults(self, row: Mapping[str, Any], place: str) -> list[Fault]:
         known = {*self.schema.features, *self.schema.ignored}
         unknown = [name for name in row if name not in known]
         if unknown:
             detail = f"is no feature of this model: its features are {', '.join(self.schema.features)}"
             if unknown[0] in self.schema.columns:
                 detail = f"is no feature: give {self.schema.roles()[unknown[0]]} beside the row, not in it"
-            return [{"pointer": f"{pointer}/{_safe(unknown[0])}", "detail": detail}]
+            return [{"pointer": pointer(unknown[0], under=place), "detail": detail}]
         faults = []
         for name, value in row.items():
             if name not in self.schema.ignored and (wrong := self._fault(name, value)):
-                faults.append({"pointer": f"{pointer}/{name}", "detail": wrong})
+                faults.append({"pointer": pointer(name, under=place), "detail": wrong})
         return faults
 
     def _fault(self, name: str, value: Any) -> str | None:
@@ -138,8 +142,8 @@ class Rows:
             return None
         if name in self.schema.embedding:
             width = self.schema.embedding[name]
-            numbers = isinstance(value, list) and all(map(_is_number, value))
-            return None if numbers and len(value) == width else f"must be a list of {width} numbers, or null"
+            right = isinstance(value, list) and len(value) == width and all(map(_is_number, value))
+            return None if right else f"must be a list of {width} numbers, or null"
         if name in self.schema.numeric:
             return None if _is_number(value) else "must be a number, or null"
         if isinstance(value, (list, dict)):
@@ -166,10 +170,6 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _safe(name: str) -> str:
-    return name.encode(errors="replace").decode()[:100]
 
 
 def _text(value: Any) -> str | None:

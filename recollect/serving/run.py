@@ -11,11 +11,13 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from recollect.errors import SettingError
 from recollect.serving.app import make_app
-from recollect.serving.guard import log_as_json
+from recollect.serving.guard import HEADERS, log_as_json
 from recollect.serving.problems import Problem
 from recollect.serving.service import Service
 from recollect.serving.settings import Settings
@@ -27,8 +29,13 @@ SWITCH_SECONDS = 0.0005
 and has to get it back from threads that take requests apart; at Python's 5 ms that adds up to seconds."""
 
 
+SLOWEST = 64 << 10
+"""Bytes a second that whoever asked has to read of an answer that is too large for the system's own buffers."""
+
+
 class PatientProtocol(H11Protocol):
-    """Closes a connection on which no whole request head has come in time, be it idle or slow.
+    """Closes a connection on which no whole request head has come in time, be it idle or slow, and one whose answer
+    nobody reads.
 
     Between two requests, as long as nothing comes, uvicorn has a timer of its own.
     """
@@ -39,6 +46,8 @@ class PatientProtocol(H11Protocol):
         super().connection_made(transport)
         self.access_log = False  # theirs has whole paths in it
         self._watch: asyncio.TimerHandle | None = None
+        self._reader_watch: asyncio.TimerHandle | None = None
+        transport.set_write_buffer_limits(high=0)  # so that `pause_writing` tells of everything that isn't read at once
         self._expect_head()
 
     def data_received(self, data: bytes) -> None:
@@ -50,7 +59,25 @@ class PatientProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
+        self._answer_was_read()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_reader()
+
+    def resume_writing(self) -> None:
+        self._answer_was_read()
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """As every other problem, though no application has seen it."""
+        detail = "this is not HTTP as it should be: send a well-formed request"
+        answer = Problem(400, "not-http", detail, headers={"Connection": "close", **HEADERS}).response()
+        head = h11.Response(status_code=400, headers=answer.raw_headers, reason=b"Bad Request")
+        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _between_requests(self) -> bool:
         cycle: Any = getattr(self, "cycle", None)
@@ -64,6 +91,21 @@ class PatientProtocol(H11Protocol):
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
+
+    def _expect_reader(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._reader_watch = self.loop.call_later(self.head_seconds, self._look_at_reader, unread)
+
+    def _look_at_reader(self, unread: int) -> None:
+        if unread - self.transport.get_write_buffer_size() < SLOWEST * self.head_seconds:
+            self.transport.abort()  # to close it would wait for the reader
+        else:
+            self._expect_reader()
+
+    def _answer_was_read(self) -> None:
+        if self._reader_watch is not None:
+            self._reader_watch.cancel()
+            self._reader_watch = None
 
 
 class Server(uvicorn.Server):
@@ -110,6 +152,14 @@ def serve(settings: Settings) -> None:
     log_as_json()
     _allow_connections()
     sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        service.start()  # here and not in uvicorn, which would log whatever is wrong with a traceback
+    except OSError as error:
+        service.close()  # threads that are still busy would end the process with a signal
+        raise SettingError(
+            f"{settings.history} can't be written ({error.strerror}): ask for permission, or give --read-only to only "
+            "answer predictions"
+        ) from error
     make_server(service).run()
     if service.engine.failed is not None:
         raise service.engine.failed

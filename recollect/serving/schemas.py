@@ -230,6 +230,7 @@ class ProblemOut(BaseModel):
     status: int
     detail: str
     errors: list[FaultOut] = Field(default_factory=list)
+    errors_left_out: int = Field(0, description="How many more there are.")
 
 
 MOMENT_PATTERN = (

@@ -21,7 +21,7 @@ from recollect.history.reader import History
 from recollect.serving.engine import Answered, Engine, Watching, prepare
 from recollect.serving.kept_inputs import KeptInput, KeptInputs
 from recollect.serving.metrics import Metrics
-from recollect.serving.problems import Problem, not_ready, too_late
+from recollect.serving.problems import Problem, not_ready, too_late, too_many_at_once
 from recollect.serving.record import HeadsRecord
 from recollect.serving.rows import Given, Moment, Rows
 from recollect.serving.settings import Settings
@@ -45,12 +45,13 @@ class Service:
         model = Trained.load(settings.model)
         deployed = Deployed(model, History.open(settings.history))
         self._use(model)
-        self.kept = KeptInputs(settings.state, keep_seconds=settings.keep_seconds)
+        folder = settings.state if settings.stores else None
+        self.kept = KeptInputs(folder, keep_seconds=settings.keep_seconds)
         self._submitted: dict[int, float] = {}
         self._seen = deployed.snapshot.version
         self._lag = threading.Lock()
         watching = Watching(self.metrics.batches.observe, self._on_version)
-        self.engine = Engine(deployed, settings.state, settings.limits, watching)
+        self.engine = Engine(deployed, settings.state, settings.limits, watching, stores=settings.stores)
         self.writing = Writing(
             settings.history,
             lambda: self.model,
@@ -58,8 +59,10 @@ class Service:
             queue_items=settings.limits.queue,
             on_commit=self._on_commit,
         )
+        self.kept.may_prune = lambda: self.writing.is_writer
         self._reloading = threading.Lock()
         self.on_reload: Callable[[], None] = lambda: None
+        self._started = False
 
     def _use(self, model: Trained) -> None:
         assert model.intake is not None
@@ -72,6 +75,10 @@ class Service:
         return self.engine.deployed.fingerprint
 
     def start(self) -> None:
+        """Once; another time it does nothing."""
+        if self._started:
+            return
+        self._started = True
         self.engine.start()
         if not self.settings.read_only:
             self.writing.start()
@@ -97,7 +104,7 @@ class Service:
         answered = await self._within_time(self.engine.ask(columns, moment, most=most, rows=payloads))
         self.kept.keep(
             [
-                KeptInput(id, answered.as_of, dict(each.row), prediction.label)
+                KeptInput(id, answered.as_of, rows.read(each.row), prediction.label)
                 for id, each, prediction in zip(ids, given, answered.predictions, strict=True)
             ]
         )
@@ -266,7 +273,7 @@ class Service:
             before = self.fingerprint
             model = Trained.load(self.settings.model)
             deployed = Deployed(model, History.open(self.settings.history))
-            prepare(deployed, HeadsRecord(deployed, self.settings.state))
+            prepare(deployed, HeadsRecord(deployed, self.settings.state, stores=self.settings.stores))
         except RecollectError as error:
             raise Problem(409, "not-loaded", f"{error}; the model that was loaded goes on answering") from error
         else:
@@ -298,8 +305,7 @@ class Service:
 
     def _check_batch(self, given: Sequence[Given]) -> None:
         if len(given) > self.settings.limits.batch:
-            detail = f"{len(given)} came at once, {self.settings.limits.batch} are allowed: send fewer at a time"
-            raise Problem(413, "too-many-at-once", detail)
+            raise too_many_at_once(len(given), self.settings.limits.batch)
 
     def _check_writable(self) -> None:
         if self.settings.read_only:

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import ipaddress
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -73,6 +74,8 @@ class Limits:
     """How much is taken on at once; what is beyond is refused with a reason."""
 
     body_bytes: int = 4 << 20
+    bodies: int = 16
+    """So many of the largest bodies may be in memory at a time."""
     batch: int = 256
     text: int = 20_000
     queue: int = 1024
@@ -82,13 +85,14 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value <= 0:
-                raise SettingError(f"the limit {name} is {value}: it must be more than 0")
+            if not 0 < value < math.inf:
+                raise SettingError(f"the limit {name} is {value}: it must be a number above 0")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`state` is a directory of the service's own: inputs it kept, and what it computed that can be used again."""
+    """`state` is a directory of the service's own: inputs it kept, and what it computed that can be used again. If it
+    doesn't `stores`, it only reads there."""
 
     model: Path
     history: str
@@ -97,10 +101,13 @@ class Settings:
     port: int = 8000
     read_only: bool = False
     keep_seconds: float = 90 * 86_400.0
+    stores: bool = True
     limits: Limits = field(default_factory=Limits)
     tokens: Tokens = field(default_factory=lambda: Tokens({}))
 
     def __post_init__(self) -> None:
+        if not 0 <= self.keep_seconds < math.inf:
+            raise SettingError(f"inputs can't be kept for {self.keep_seconds} s: give 0 or more")
         if not self.tokens and not is_loopback(self.host):
             raise SettingError(
                 f"{self.host} can be reached by others: set RECOLLECT_TOKEN to a secret of {LEAST_TOKEN} characters or "

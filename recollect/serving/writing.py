@@ -20,7 +20,7 @@ import numpy as np
 
 from recollect.data.events import Events
 from recollect.deployed import ROW, append_events, raw_json
-from recollect.errors import HistoryError, HistoryLockedError, ItemError
+from recollect.errors import FULL, HistoryError, HistoryLockedError, ItemError
 from recollect.history.reader import History
 from recollect.history.snapshot import Snapshot
 from recollect.history.writer import HistoryWriter
@@ -142,6 +142,10 @@ class Writing:
             self._writer = HistoryWriter.open(self._url)
         except HistoryLockedError as error:
             logger.warning("%s", error)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            logger.warning("nothing can be written, the disk is full: make room; predictions go on meanwhile")
         self._thread.start()
 
     @property

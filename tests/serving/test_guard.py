@@ -1,5 +1,6 @@
 """What is refused before anything looks at it: sizes, slowness, idleness, garbage, wrong hosts and wrong paths."""
 
+import contextlib
 import http.client
 import json
 import logging
@@ -18,13 +19,14 @@ import pytest
 from hypothesis import strategies as st
 
 from recollect.client import Client, NewItem
-from recollect.serving.guard import JsonLines
+from recollect.serving.guard import Guard, JsonLines
+from recollect.serving.problems import MOST_ERRORS
 from recollect.serving.service import Service
 from recollect.serving.settings import Limits
-from tests.serving.server import PATIENCE, served
+from tests.serving.server import PATIENCE, served, wait_for
 from tests.serving.test_service import ROW
 
-LIMITS = Limits(body_bytes=20_000, text=50, body_seconds=1.0, idle_seconds=2.0)
+LIMITS = Limits(body_bytes=20_000, bodies=2, text=50, body_seconds=1.0, idle_seconds=2.0)
 
 
 PATHS = ("/predict", "/items", "/labels", "/items/a", "/admin/reload?x=1")
@@ -162,13 +164,58 @@ def test_odd_bodies_are_refused(address: tuple[str, Service], body: bytes) -> No
     assert send(url, "POST", "/predict", body)[0] in (400, 422)
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"inputs":[' + b"1," * 1_900_000 + b"1]}", 413),
+        (b'{"inputs":[' + b'{"row":{}},' * 100_000 + b'{"row":{}}]}', 413),
+        (b"{" + b",".join(b'"%d":1' % number for number in range(300_000)) + b"}", 422),
+        (b'{"inputs":[{' + b",".join(b'"%d":1' % number for number in range(300_000)) + b"}]}", 422),
+        (b'{"inputs":[' + b",".join([b"{%s}" % b",".join(b'"%d":1' % n for n in range(30))] * 256) + b"]}", 422),
+    ],
+)
+def test_too_much_is_refused_at_once(place: Path, body: bytes, status: int) -> None:
+    with served(place) as (url, _):
+        began = time.process_time()
+        found, problem = send(url, "POST", "/predict", body)
+        assert time.process_time() - began < 2
+        assert found == status
+        assert len(problem.get("errors", [])) <= MOST_ERRORS
+
+
+def test_of_many_errors_the_first_are_shown(address: tuple[str, Service]) -> None:
+    url, _ = address
+    status, problem = send(url, "POST", "/predict", json.dumps({"inputs": [1] * 200}))
+    assert (status, len(problem["errors"]), problem["errors_left_out"]) == (422, 20, 180)
+    assert problem["errors"][3]["pointer"] == "#/inputs/3"
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        (b"[1]", "#"),
+        (b'{"inputs":[{"row":{}}],"a/b~c":1}', "#/a~1b~0c"),
+        (b'{"inputs":[{"row":{"a/b~c":1}}]}', "#/inputs/0/row/a~1b~0c"),
+        (b'{"inputs":[{"row":{}}],"\\ud800":1}', "#"),
+        (b'{"inputs":[{"row":{}}],"' + b"x" * 10_000 + b'":1}', "#/" + "x" * 100),
+    ],
+)
+def test_pointers_lead_to_what_is_wrong(address: tuple[str, Service], body: bytes, pointer: str) -> None:
+    url, _ = address
+    status, problem = send(url, "POST", "/predict", body)
+    assert (status, problem["errors"][0]["pointer"]) == (422, pointer)
+
+
 def test_only_json_is_read(address: tuple[str, Service]) -> None:
     """A page elsewhere may send a form or a text here unasked, JSON it may not."""
     url, _ = address
     body = json.dumps({"inputs": [{"row": ROW}]})
     assert send(url, "POST", "/predict", body)[0] == 200
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        assert send(url, "POST", "/predict", body, **{"Content-Type": kind})[0] in (415, 422)
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        status, problem = send(url, "POST", "/predict", body, **{"Content-Type": kind})
+        assert (status, problem["type"]) == (415, "urn:recollect:unsupported-media-type")
+        assert "application/json" in problem["detail"]
+    assert send(url, "POST", "/predict", body, **{"Content-Type": "application/json; charset=utf-8"})[0] == 200
 
 
 def test_paths_lead_nowhere_else(address: tuple[str, Service]) -> None:
@@ -185,6 +232,8 @@ def test_paths_lead_nowhere_else(address: tuple[str, Service]) -> None:
         "/page/page.html",
         "/static/../run.py",
         "//",
+        "/predict/",
+        "/status/",
     ):
         assert send(url, "GET", path)[0] in (404, 405, 422), path
     assert send(url, "GET", "/items/row-0")[0] == 200
@@ -197,6 +246,89 @@ def test_other_hosts_are_refused_without_a_token(address: tuple[str, Service]) -
     for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80"):
         status, found = send(url, "GET", "/status", Host=host)
         assert (status, found["type"]) == (403, "urn:recollect:other-host")
+
+
+@pytest.mark.parametrize("host", ["[", "[::1", "", "local host", "localhost]", "a@b:c:d"])
+def test_odd_hosts_are_refused(address: tuple[str, Service], host: str) -> None:
+    url, _ = address
+    status, found = send(url, "GET", "/status", Host=host)
+    assert (status, found["type"]) == (403, "urn:recollect:other-host")
+
+
+def test_an_error_of_the_guard_itself_is_a_problem(
+    address: tuple[str, Service], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    url, _ = address
+
+    def fail(*arguments: Any) -> None:
+        raise RuntimeError("private")
+
+    monkeypatch.setattr(Guard, "_check_source", fail)
+    status, found = send(url, "GET", "/health")
+    assert (status, found["type"]) == (500, "urn:recollect:unforeseen")
+    assert "private" not in "".join(JsonLines().format(record) for record in caplog.records)
+
+
+def test_pages_of_other_origins_change_nothing(address: tuple[str, Service]) -> None:
+    url, _ = address
+    own = url.removeprefix("http://")
+    for headers in (
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ):
+        for method, path in (("POST", "/admin/reload"), ("POST", "/predict"), ("DELETE", "/items/a")):
+            status, found = send(url, method, path, "{}", **{"Content-Type": "text/plain", **headers})
+            assert (status, found["type"]) == (403, "urn:recollect:other-origin")
+    body = json.dumps({"inputs": [{"row": ROW}]})
+    assert send(url, "POST", "/predict", body, **{"Origin": f"http://{own}", "Sec-Fetch-Site": "same-origin"})[0] == 200
+    assert send(url, "GET", "/status", Origin="http://evil.example")[0] == 200  # which no browser shows to that page
+
+
+def test_bodies_have_a_largest_size_together(address: tuple[str, Service]) -> None:
+    url, _ = address
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 19999\r\n\r\n"
+    unfinished = [opened(url) for _ in range(2)]
+    for connection in unfinished:
+        connection.sendall(head + b" " * 19_990)
+    answer = wait_for(lambda: [got for got in [raw(url, head + b" " * 19_999)] if got.startswith(b"HTTP/1.1 429")])[0]
+    assert b"retry-after: 1" in answer.lower()
+    assert b"urn:recollect:bodies-too-large" in answer
+    for connection in unfinished:
+        assert connection.recv(1000).startswith(b"HTTP/1.1 408")
+        connection.close()
+    assert send(url, "POST", "/predict", json.dumps({"inputs": [{"row": ROW}]}))[0] == 200
+
+
+def test_who_does_not_read_is_let_go(address: tuple[str, Service]) -> None:
+    url, _ = address
+    parts = urlsplit(url)
+    body = json.dumps({"inputs": [{"row": {}}] * 256, "precedents": 64}).encode()
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    request, times = head % len(body) + body, 4
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect((parts.hostname, parts.port))
+        connection.settimeout(PATIENCE)
+        connection.sendall(request * times)
+        first = connection.recv(4096)
+        size = int(first.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+        time.sleep(4 * LIMITS.idle_seconds)
+        received = len(first)
+        with contextlib.suppress(ConnectionResetError):
+            while part := connection.recv(1 << 20):
+                received += len(part)
+    assert received < times * size
+
+
+def test_what_is_not_http_is_a_problem_too(address: tuple[str, Service]) -> None:
+    url, _ = address
+    head, _, body = raw(url, b"any thing\r\n\r\n").partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert b"nosniff" in head
+    assert json.loads(body)["type"] == "urn:recollect:not-http"
 
 
 def test_methods_that_are_not(address: tuple[str, Service]) -> None:

@@ -1,5 +1,6 @@
 """The service as a process: killed, stopped, told to load its model anew, and with no room on its disk."""
 
+import json
 import random
 import signal
 import subprocess
@@ -176,3 +177,39 @@ def test_mistakes_at_the_start_are_named(place: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-1])
     with pytest.raises(CheckpointError, match="checksums"):
         start(place / "model", *history)
+
+
+def test_a_history_that_cant_be_written_is_one_line(place: Path) -> None:
+    before = (
+        "from recollect.history.writer import HistoryWriter\n"
+        "def refuse(*arguments): raise OSError(30, 'Read-only file system', 'lock')\n"
+        "HistoryWriter.open = refuse"
+    )
+    with ServerProcess(place, before=before) as server:
+        assert server.process.wait(PATIENCE) == 1
+        (line,) = server.log.read_text().splitlines()
+        assert "--read-only" in line
+
+
+def test_every_line_of_the_log_is_json(place: Path) -> None:
+    before = (
+        "import threading, warnings\n"
+        "from recollect.serving import guard\n"
+        "log_as_json = guard.log_as_json\n"
+        "def fail(): raise ValueError('private')\n"
+        "def log():\n"
+        "    log_as_json()\n"
+        "    warnings.warn('private', UserWarning)\n"
+        "    thread = threading.Thread(target=fail, name='some-thread'); thread.start(); thread.join()\n"
+        "    raise ValueError('private')\n"
+        "import recollect.serving.run as run; run.log_as_json = log"
+    )
+    with ServerProcess(place, before=before) as server:
+        assert server.process.wait(PATIENCE) == 1
+        text = server.log.read_text()
+        lines = [json.loads(line) for line in text.splitlines()]
+    assert "private" not in text
+    assert [line["level"] for line in lines] == ["warning", "critical", "critical"]
+    assert "UserWarning" in lines[0]["message"]
+    assert "some-thread" in lines[1]["message"]
+    assert {line["error"] for line in lines[1:]} == {"ValueError"}

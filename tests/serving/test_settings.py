@@ -40,12 +40,16 @@ def test_without_tokens_only_this_machine_is_served() -> None:
 
 
 def test_limits_and_places() -> None:
-    with pytest.raises(SettingError, match="batch"):
-        Limits(batch=0)
+    for wrong in (0.0, float("nan"), float("inf")):
+        with pytest.raises(SettingError, match="seconds"):
+            Limits(idle_seconds=wrong)
+        if wrong:
+            with pytest.raises(SettingError, match="kept"):
+                Settings(Path("m"), "h", Path("s"), keep_seconds=wrong)
     assert state_of("./h/") == Path("./h.service")
     with pytest.raises(SettingError, match="--state"):
         state_of("s3://bucket/h")
     assert (seconds_from("90d"), seconds_from("0"), seconds_from("1.5h")) == (90 * 86_400, 0, 5400)
-    for wrong in ("", "90", "d", "-", "9y"):
+    for wrong in ("", "90", "d", "-", "9y", "-5d", "nand", "infd"):
         with pytest.raises(SettingError, match="90d"):
             seconds_from(wrong)
