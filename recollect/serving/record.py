@@ -21,7 +21,7 @@ class HeadsRecord:
     """Of one deployed model, in a folder; where nothing may be stored, one that is there is still read."""
 
     def __init__(self, deployed: Deployed, folder: Path, *, stores: bool = True) -> None:
-        self._deployed, self._folder, self._stores = deployed, folder, stores
+        self._deployed, self._stores = deployed, stores
         self._model = deployed.fingerprint
         self.path = folder / f"record-{self._model}.bin"
         self.saved_rows = -1
