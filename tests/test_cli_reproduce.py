@@ -48,6 +48,8 @@ def test_reviews_become_a_report(tmp_path: Path) -> None:
     assert "700 rows read" in result.output
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert set(report["models"]) == {"recollect", "recollect_items", "no_context", *DEFAULT}
+    assert all(model["in_distribution"] is not None for model in report["models"].values())
+    assert report["models"]["logreg_refit_year"]["in_distribution"]["mean"] > 0.9
     assert report["models"]["logreg_frozen"]["in_distribution"]["mean"] > 0.9
     assert (tmp_path / "out" / "reviews-2012.png").exists()
     again = CliRunner().invoke(app, ["reproduce", "reviews", *map(str, arguments)])
