@@ -54,6 +54,7 @@ KINDS = {
     408: "too-slow",
     409: "other-label",
     413: "too-many-at-once",
+    415: "unsupported-media-type",
     422: "invalid",
     429: "queue-full",
     500: "unforeseen",
