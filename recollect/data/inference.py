@@ -225,7 +225,7 @@ def _looks(values: pl.Series) -> tuple[str, str]:
         return "ignored", "no value in the first rows"
     if kind == pl.Boolean:
         return "categorical", "true or false"
-    if kind.is_integer() and int(present.max()) > LARGEST:  # type: ignore[call-overload]
+    if kind.is_integer() and int(present.max()) > LARGEST:  # type: ignore[arg-type]
         return _looks_of_texts(present.cast(pl.String))  # names, as they are to everyone who reads them as texts
     if kind.is_numeric():
         return _looks_of_numbers(present)
@@ -296,7 +296,7 @@ def _looks_of_number_texts(present: pl.Series) -> str:
 def _width(values: pl.Series) -> int:
     """Of most lists: a single one that is wrong is named when it is read."""
     lengths = read_lists(values).drop_nulls().list.len()
-    return 0 if lengths.is_empty() else int(lengths.mode().max())  # type: ignore[call-overload]
+    return 0 if lengths.is_empty() else int(lengths.mode().max())  # type: ignore[arg-type]
 
 
 def _leaks(rows: pl.DataFrame, label: str, roles: dict[str, str]) -> dict[str, Any]:
