@@ -34,7 +34,8 @@ def test_a_row_is_given_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_new_fields_are_met_though_few_lines_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "LOOKED_AT_FIRST", 10)
+    monkeypatch.setattr(json_lines, "LOOKED_AT", 10)
+    monkeypatch.setattr(json_lines, "FEW_LINES", 10)
     rows = [{"a": row} if row < 150 else {"a": row, "b": 1} for row in range(400)]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (chunk,) = JsonLines(tmp_path / "t.jsonl").chunks({"a": "number"}, 100)
