@@ -36,6 +36,9 @@ RARE = 5
 MOST_CATEGORIES = 1000
 UNBOUNDED = 1e30  # as a float32 still finite
 LARGEST = 1e100  # the square of anything larger might be infinite
+FARTHEST = 1e4
+"""Deviations from the mean that an embedding may be away from it."""
+
 MISSING = "\x00missing"
 """What no cell can hold; a missing cell is a category like the others."""
 
@@ -120,7 +123,8 @@ class FeatureMap:
                     "use the embedder that the features were fitted with"
                 )
             centred = (torch.from_numpy(values) - mean) / embedded.deviation
-            features[self._feature_names[embedded.name]] = centred.nan_to_num(0.0)  # a missing one is at the mean
+            # A missing one is at the mean; one that is absurdly far would make probabilities NaN.
+            features[self._feature_names[embedded.name]] = centred.nan_to_num(0.0).clamp(-FARTHEST, FARTHEST)
         return features
 
     @cached_property

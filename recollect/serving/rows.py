@@ -19,6 +19,7 @@ from recollect.data.tables.sources import PolarsTable
 from recollect.data.tables.times import read_times
 from recollect.errors import DataError
 from recollect.serving.problems import Fault, invalid
+from recollect.serving.schemas import LARGEST
 
 ID, LABEL = "(id)", "(label)"
 """Columns of these where the table had none."""
@@ -136,7 +137,9 @@ class Rows:
         if name in self.schema.embedding:
             width = self.schema.embedding[name]
             numbers = isinstance(value, list) and all(map(_is_number, value))
-            return None if numbers and len(value) == width else f"must be a list of {width} numbers, or null"
+            if not numbers or len(value) != width:
+                return f"must be a list of {width} numbers, or null"
+            return None if all(abs(each) <= LARGEST for each in value) else f"has a number beyond {LARGEST:g}"
         if name in self.schema.numeric:
             return None if _is_number(value) else "must be a number, or null"
         if isinstance(value, (list, dict)):
