@@ -16,6 +16,9 @@ from recollect.history.visibility import EVERYTHING, Window
 from recollect.records import Features, Items, Visible
 from recollect.retrieval.keys import Keys, OwnKeys, SharedKeys
 
+OLDEST = 1e15
+"""The largest age that a model is shown, where times are plain numbers."""
+
 
 @dataclass(frozen=True)
 class Fetched:
@@ -67,7 +70,9 @@ class Inputs:
         fetched = self.fetch(self.rows, positions)
         shown_ages = None
         if ages and fetched.times is not None:
-            shown_ages = (self.as_of[:, None, None] - fetched.times).float()
+            between = self.as_of[:, None, None] - fetched.times
+            # Plain numbers may be so far apart that a network in single precision makes NaN of them.
+            shown_ages = (between.clamp(max=OLDEST) if between.is_floating_point() else between).float()
         shown = Items(positions >= 0, fetched.features if features else {}, fetched.labels, shown_ages)
         return shown, fetched
 

@@ -36,6 +36,7 @@ RARE = 5
 
 MOST_CATEGORIES = 1000
 UNBOUNDED = 1e30  # as a float32 still finite
+FARTHEST = 1e4  # deviations of an embedding
 LARGEST = 1e100  # the square of anything larger might be infinite
 MISSING = "\x00missing"
 """What no cell can hold; a missing cell is a category like the others."""
@@ -120,7 +121,8 @@ class FeatureMap:
                     f"the embedding {embedded.name} came {values.shape[1]} wide, {len(mean)} were fitted: "
                     "use the embedder that the features were fitted with"
                 )
-            scaled = (torch.from_numpy(values) - mean) / embedded.deviation
+            # One that is absurdly far would make probabilities NaN.
+            scaled = ((torch.from_numpy(values) - mean) / embedded.deviation).clamp(-FARTHEST, FARTHEST)
             missing = _missing(values)
             if missing.any():
                 scaled[torch.from_numpy(missing)] = 0.0  # as the mean

@@ -19,6 +19,7 @@ from recollect.data.tables.sources import PolarsTable
 from recollect.data.tables.times import read_times
 from recollect.errors import DataError
 from recollect.serving.problems import Fault, invalid, pointer
+from recollect.serving.schemas import LARGEST
 
 ID, LABEL = "(id)", "(label)"
 """Columns of these where the table had none."""
@@ -142,8 +143,11 @@ class Rows:
             return None
         if name in self.schema.embedding:
             width = self.schema.embedding[name]
+            # Its length first: whoever sends millions is told at once.
             right = isinstance(value, list) and len(value) == width and all(map(_is_number, value))
-            return None if right else f"must be a list of {width} numbers, or null"
+            if not right:
+                return f"must be a list of {width} numbers, or null"
+            return None if all(abs(each) <= LARGEST for each in value) else f"has a number beyond {LARGEST:g}"
         if name in self.schema.numeric:
             return None if _is_number(value) else "must be a number, or null"
         if isinstance(value, (list, dict)):

@@ -12,6 +12,7 @@ from recollect.data.schema import TableSchema
 
 EXACT = 2**53  # up to here JSON's numbers are whole ones everywhere
 NO_CONTROL = r"^[^\x00-\x1f\x7f]+$"
+LARGEST = 3e38  # lists of numbers are read in single precision
 EXAMPLE_ID = "order-17"
 NARROW = 8
 """Wider embeddings are left out of examples: nobody could read these."""
@@ -257,7 +258,8 @@ def row_schema(schema: TableSchema, longest: int) -> dict[str, Any]:
             properties[column] = {"type": ["number", "null"]}
         elif role == "embedding":
             width = schema.embedding[column]
-            numbers = {"type": "array", "items": {"type": "number"}, "minItems": width, "maxItems": width}
+            number = {"type": "number", "minimum": -LARGEST, "maximum": LARGEST}
+            numbers = {"type": "array", "items": number, "minItems": width, "maxItems": width}
             properties[column] = {"anyOf": [numbers, {"type": "null"}]}
         elif role == "ignored":
             properties[column] = {"description": "Not read."}

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from recollect.data.features import MOST_CATEGORIES, NUMBERS, RARE, FeatureMap, fit_features
+from recollect.data.features import FARTHEST, MOST_CATEGORIES, NUMBERS, RARE, FeatureMap, fit_features
 from recollect.data.schema import TableSchema
 from recollect.errors import DataError
 
@@ -212,4 +212,6 @@ def test_a_missing_list_of_numbers_is_at_the_mean() -> None:
     assert torch.equal(features(lists)["place"][0], -features(lists)["place"][2])
     alone = pl.DataFrame({"place": pl.Series([None], dtype=pl.Array(pl.Float32, 2))})
     assert features(alone)["place"].tolist() == [[0.0, 0.0]]
+    far = features(pl.DataFrame({"place": [[3e38, -3e38]]}))["place"]
+    assert far.tolist() == [[FARTHEST, -FARTHEST]]
     assert fit_features(lists[1:2], schema).left_out == {"place": "always missing before the cutoff"}

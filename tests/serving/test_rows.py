@@ -1,6 +1,7 @@
 """Rows of requests: what a table's rows are, the same numbers come of; what can't be is named."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.client import Client, NewItem
 from recollect.data.schema import TableSchema
 from recollect.serving.problems import Problem
 from recollect.serving.rows import Given, Rows
 from recollect.serving.schemas import MOMENT_PATTERN, LabelIn, example_row, moment_schema, row_schema
+from tests.serving.server import served
 
 SCHEMA = TableSchema(
     time="when",
@@ -69,6 +72,7 @@ def test_what_is_wrong_is_named() -> None:
     assert "too large" in fault({"c": 10**400})
     assert "list of 2 numbers" in fault({"e": [1]})
     assert "list of 2 numbers" in fault({"e": [1, None]})
+    assert "beyond 3e+38" in fault({"e": [1, 3.1e38]})
 
 
 def test_items_and_their_times() -> None:
@@ -106,3 +110,12 @@ def test_the_contract_of_a_row() -> None:
     assert ROWS.inputs([Given(example_row(SCHEMA))], "#").height == 1
     assert moment_schema(SCHEMA)["type"] == "string"
     assert moment_schema(PLAIN.schema)["type"] == "number"
+
+
+@pytest.mark.parametrize("moment", [1e161, 1e300])
+def test_one_item_far_ahead_leaves_answers_whole(tickets: Path, moment: float) -> None:
+    with served(tickets) as (url, _), Client(url) as client:
+        client.add([NewItem("far", {"place": [3e38, -3e38]}, "sorry", moment)])
+        (answer,) = client.predict([{}], precedents=64)
+        assert sum(answer.probabilities.values()) == pytest.approx(1, abs=1e-5)
+        assert all(np.isfinite(each.weight) for each in answer.precedents)
