@@ -22,7 +22,7 @@ from recollect.data.frames import is_frame, polars_frame, read_columns, stored_t
 from recollect.data.inference import infer_features
 from recollect.data.intake import Intake, embed_now, fit_intake
 from recollect.data.schema import TableSchema
-from recollect.estimator_files import Kept, read_kept, write_kept
+from recollect.estimator_files import Kept, plain_value, read_kept, write_kept
 from recollect.estimator_rows import (
     after,
     check_times,
@@ -173,8 +173,8 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """A directory with the model and all items, complete or not at all; nothing in it is pickled."""
         check_is_fitted(self, "history_")
-        params = self.get_params()
-        if params["random_state"] is not None and not isinstance(params["random_state"], int):
+        params = {name: plain_value(value) for name, value in self.get_params().items()}
+        if not isinstance(params["random_state"], int):
             params["random_state"] = None  # a generator, which only a further fit would use
         names = getattr(self, "feature_names_in_", None)
         kept = Kept(
@@ -256,13 +256,16 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sizes = sizes_for(len(stream))
         for name in ("steps", "num_retrieved", "width"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, Integral) or value < 1):
+            if value is None:
+                continue
+            if not isinstance(value, Integral) or value < 1:
                 raise ValueError(f"{name} is {value!r}: give a whole number from 1 on, or None")
+            sizes = replace(sizes, **{name: int(value)})
         if self.steps is not None:
-            sizes = replace(sizes, steps=self.steps, validate_every=max(1, self.steps // 12))
+            sizes = replace(sizes, validate_every=max(1, sizes.steps // 12))
         if stream.num_classes == 1:
             sizes = replace(sizes, steps=0)  # there is nothing to tell apart yet
-        return replace(sizes, num_retrieved=self.num_retrieved or sizes.num_retrieved, width=self.width or sizes.width)
+        return sizes
 
     @property
     def _intake(self) -> Intake:

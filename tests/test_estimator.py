@@ -327,6 +327,31 @@ def test_what_was_saved_answers_with_the_same_bits_and_goes_on(tmp_path: Path) -
     assert not [path for path in (tmp_path / "model").rglob("*") if path.suffix in (".pkl", ".pt")]
 
 
+def test_parameters_of_numpy_are_saved_as_plain_ones(tmp_path: Path) -> None:
+    given = {"steps": np.int64(2), "num_retrieved": np.int32(4), "width": np.uint8(16), "random_state": np.int64(3)}
+    classifier = RecollectClassifier(**given, embedder=np.str_("wordllama")).fit(*table(30))
+    classifier.save(tmp_path / "model")
+    loaded = RecollectClassifier.load(tmp_path / "model").get_params()
+    assert loaded == {**given, "embedder": "wordllama"}
+    assert {type(value) for value in loaded.values()} == {int, str}
+    classifier.random_state = np.random.default_rng(0)
+    classifier.save(tmp_path / "model", force=True)
+    assert RecollectClassifier.load(tmp_path / "model").random_state is None
+
+
+def test_force_replaces_a_classifier_and_nothing_else(tmp_path: Path, fitted: RecollectClassifier) -> None:
+    mine = tmp_path / "thesis" / "chapter.txt"
+    mine.parent.mkdir()
+    mine.write_text("years of work")
+    for place in (mine.parent, mine):
+        with pytest.raises(OutputExistsError, match="holds no classifier: choose another place"):
+            fitted.save(place, force=True)
+    assert mine.read_text() == "years of work"
+    (tmp_path / "empty").mkdir()
+    fitted.save(tmp_path / "empty")
+    fitted.save(tmp_path / "empty", force=True)
+
+
 @pytest.mark.parametrize(
     ("name", "error"),
     [
