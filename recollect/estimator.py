@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+
+try:
+    import pandas as pd
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils import Tags, check_random_state
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"the package {error.name} is missing: pip install 'recollect[sklearn]'", name=error.name
+    ) from error
 
 from recollect.config import recipe_named
 from recollect.data.frames import is_frame, polars_frame, read_columns, stored_times
@@ -210,6 +216,7 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
         """Rows as scikit-learn wants them checked; frames stay frames, since their columns have types of their own."""
         if is_frame(X):
+            polars_frame(X[:0])  # a name that comes twice is told here: further on it is an error of narwhals'
             validate_data(self, X, y, reset=reset, skip_check_array=True)
             least = LEAST_ROWS if reset else 1
             if len(X) < least:
