@@ -66,11 +66,14 @@ def train(
     from recollect.comparison.settings import cutoff_from, read_table
     from recollect.deployed import append_events, create_history
     from recollect.errors import OutputExistsError
+    from recollect.history.writer import HistoryWriter
     from recollect.training.progress import Display
     from recollect.training.table import train_table
 
     if model.exists() and any(model.iterdir()) and not force:
         raise OutputExistsError(f"{model} is not empty: choose another place for the model, or add --force")
+    if history is not None:
+        HistoryWriter.check_free(history)
     model.mkdir(parents=True, exist_ok=True)  # where it may not be, that is told before an hour of training
     use_threads(threads)
     roles = {"time": time, "known_at": known_at, "label": label, "id": id}

@@ -120,6 +120,13 @@ def test_train_and_ingest_speak_json(place: Path, tmp_path: Path) -> None:
     assert (ingested["added"], ingested["there_already"]) == (140, 0)
 
 
+def test_a_history_in_the_way_is_told_before_training(place: Path, tmp_path: Path) -> None:
+    arguments = ["train", place / "old.csv", "--model", tmp_path / "model", "--history", place / "history"]
+    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert "holds a history already: open it, or choose another place" in str(result.exception)
+    assert not (tmp_path / "model").exists()
+
+
 def test_posting_a_stream_row_by_row_gives_the_bits_of_a_replay(place: Path, tmp_path: Path) -> None:
     model = Trained.load(place / "model")
     events, _ = read_all(place / "all.csv", rows_with_labels(model))
