@@ -30,7 +30,7 @@ SHOWN_WIDE = SHOWN | {"kappa": "kappa", "coverage": "cover"}
 WIDE = 100
 
 RESAMPLES, FEWEST_RESAMPLES = 300, 40
-RESAMPLED_ROWS = 30_000_000
+RESAMPLED_ROWS = 4_000_000
 """In all: the interval of a long replay is narrow, and known well enough from fewer draws."""
 
 
