@@ -19,6 +19,9 @@ CONFIG = "config.toml"
 NOT_SETTINGS = ("config", "out", "force", "as_json", "threads")
 """Where a result goes and how it is shown is no part of what it is."""
 
+EXAMPLE = "electricity"
+"""Data that ships with the package: looks like a path and is none."""
+
 
 def _take(ctx: Any, path: Path | None) -> Path | None:
     """What the file says becomes the defaults of this command; eager, so that it comes before the other options."""
@@ -51,8 +54,15 @@ def write_config(settings: Mapping[str, Any], result: Path) -> None:
 
 def as_toml(settings: Mapping[str, Any]) -> str:
     """JSON's texts, numbers and lists are TOML's too; what is None has no line."""
-    plain = {name: _plain(value) for name, value in settings.items() if name not in NOT_SETTINGS}
+    plain = {name: _plain(_found(name, value)) for name, value in settings.items() if name not in NOT_SETTINGS}
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in plain.items() if value is not None)
+
+
+def _found(name: str, value: Any) -> Any:
+    """A path that is found from any directory; a history may be a URL, which is found as it is."""
+    if name == "history" and isinstance(value, str) and "://" not in value:
+        value = Path(value)
+    return value.absolute() if isinstance(value, Path) and str(value) != EXAMPLE else value
 
 
 def _plain(value: Any) -> Any:

@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 import recollect
 import recollect.reproduction
 from recollect import cli
+from recollect.cli_config import as_toml
+from recollect.comparison import settings
 from recollect.errors import OutputExistsError
 
 HEAVY = ("torch", "numpy", "polars", "pyarrow", "matplotlib", "pandas", "sklearn", "fsspec")
@@ -152,6 +154,17 @@ except SystemExit:
 """.replace("HEAVY", repr(HEAVY))
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.splitlines()[-1] == "[]"
+
+
+def test_paths_among_the_settings_are_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written = as_toml({"data": Path("a/events.csv"), "history": "h", "label": "h", "as_json": True})
+    expected = {"data": str(tmp_path / "a/events.csv"), "history": str(tmp_path / "h"), "label": "h"}
+    assert tomllib.loads(written) == expected
+    elsewhere = {"data": Path(settings.EXAMPLE), "history": "s3://bucket/h"}
+    assert tomllib.loads(as_toml(elsewhere)) == {"data": "electricity", "history": "s3://bucket/h"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
