@@ -62,6 +62,8 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     `steps`, `num_retrieved` and `width` (how long it trains, how many precedents an answer has and how wide the network
     is) follow from the number of rows where they are None. `embedder` is the name of what embeds columns of texts.
+    Precedents are looked up among the last 8,192 items known at the moment (`recollect.training.fit.WINDOW`): older
+    ones are kept and saved, and seen by predictions as of their time.
 
     Fitted attributes: `classes_` (those of `fit` in order, then those first appended as they came), `n_features_in_`,
     `feature_names_in_`, `left_out_` (columns that are not learned from, and why), `model_` and `history_`.
