@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from recollect.data.events import read_lists
-from recollect.data.schema import ROW_ORDER, TableSchema
-from recollect.data.tables.times import TimeUnit, find_unit, read_times
+from recollect.data.schema import TableSchema
+from recollect.data.tables.times import ROW_ORDER, TimeUnit, find_unit, read_times
 from recollect.errors import DataError
 
 TIME_NAMES = ("time", "timestamp", "date", "datetime", "ts", "when")
@@ -19,6 +19,9 @@ LABEL_NAMES = ("label", "target", "class", "y")
 WORDS_OF_TEXT = 3  # on average; fewer is a name or a code
 OFTEN = 0.5  # texts of which fewer than this share differ are categories
 DIFFERENT_TEXTS = 0.2  # fewer different ones are phrases that repeat: categories too
+
+NOT_THE_IDS = "; it repeats or has gaps, so it doesn't name the rows: if it should, put that right and say --id {name}"
+"""Behind the looks of a column that is called id and can't be one."""
 
 
 def infer_schema(
@@ -79,6 +82,8 @@ def infer_schema(
     roles = {name: role for name, role in declared.items() if role in features}
     for name in free:
         roles[name], why[name] = _looks(first_rows[name])
+        if name.lower() == "id" and id is None:
+            why[name] += NOT_THE_IDS.format(name=name)
     ignored = {name: why.pop(name) for name, role in roles.items() if role == "ignored"}
     unit = time_unit or (None if found_time is None else find_unit(first_rows[found_time], found_time))
     known_unit = None if found_known_at is None else find_unit(first_rows[found_known_at], found_known_at)
@@ -142,8 +147,8 @@ def _find_time(rows: pl.DataFrame) -> tuple[str | None, str]:
     found = typed | named
     if len(found) > 1:
         raise DataError(
-            f"several columns could be the time ({', '.join(found)}): name the one that says when a row happened, "
-            f"or {ROW_ORDER}"
+            f"several columns could be the time ({', '.join(found)}): name the one that says when a row happened with "
+            f'--time, or take the order of the rows with --time "{ROW_ORDER}"'
         )
     if not found:
         return None, "the order of the rows: no column looks like a time"

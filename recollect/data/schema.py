@@ -12,11 +12,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from recollect.data.tables.raw import Columns
-from recollect.data.tables.times import TIME_UNITS, TimeUnit
+from recollect.data.tables.times import ROW_ORDER, TIME_UNITS, TimeUnit
 from recollect.errors import DataError
-
-ROW_ORDER = "(row order)"
-"""Said in place of a time column: the order of the rows is the time."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,11 @@ TimeUnit = Literal["datetime", "seconds", "milliseconds", "microseconds", "nanos
 """What a column of times holds: dates or datetimes (as such, or as ISO 8601 texts, without a zone UTC), a count since
 1970, or plain numbers which are no moments at all."""
 
+ROW_ORDER = "(row order)"
+"""Said in place of a time column: the order of the rows is the time."""
+
+BY_ORDER = f'make the order of the rows the time with --time "{ROW_ORDER}"'
+
 TIME_UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
 NANOSECONDS: dict[str, int] = {"seconds": 10**9, "milliseconds": 10**6, "microseconds": 10**3, "nanoseconds": 1}
 DAY = 86_400 * 10**9
@@ -71,7 +76,7 @@ def find_unit(values: pl.Series, name: str) -> TimeUnit:
     if whole and numbers.is_between(1800, 2200).all() and (len(numbers) > 1 or "year" in name.lower()):
         raise DataError(
             f"the column {name} holds years ({_examples(values)}): that's too coarse to say what was known when; "
-            "name a column of dates, or make the order of the rows the time"
+            f"name a column of dates, or {BY_ORDER}"
         )
     if whole and _texts(numbers.cast(pl.Int64, strict=False).cast(pl.String)).null_count() == 0:
         return "datetime"
@@ -85,7 +90,7 @@ def find_unit(values: pl.Series, name: str) -> TimeUnit:
 def _no_times(values: pl.Series, name: str) -> DataError:
     return DataError(
         f"the column {name} does not hold times ({_examples(values)}): name a column of ISO 8601 dates or times, "
-        "or of numbers; or make the order of the rows the time"
+        f"or of numbers; or {BY_ORDER}"
     )
 
 
