@@ -190,6 +190,8 @@ def explain(
 ) -> None:
     """Answers with the precedents they rest on: which items, how old, with what weight.
 
+    Ages are days, or steps of the time where it is plain numbers or the order of the rows.
+
     Example: recollect explain today.csv --model ./model --history ./history --row 0
     """
     from dataclasses import asdict
@@ -205,13 +207,15 @@ def explain(
     if beyond:
         raise SettingError(f"{data.name} has no row {beyond[0]}: it has {len(events)}, the first is 0")
     chosen = np.array(row or range(min(5, len(events))), dtype=np.int64)
+    unit = "steps" if deployed.intake.schema.plain_times else "days"
     predictions = deployed.predict(events.columns[chosen], moments[chosen], most=most)
     for place, prediction in zip(chosen.tolist(), predictions, strict=True):
         if as_json:
-            echo_json({"row": place, "id": events.id[place], **asdict(prediction)})
+            echo_json({"row": place, "id": events.id[place], "age_unit": unit, **asdict(prediction)})
             continue
         likely = ", ".join(f"{name} {value:.2f}" for name, value in prediction.probabilities.items())
-        table = Table("precedent", "label", "age", "weight", "similarity", title=f"{events.id[place]}: {likely}")
+        columns = ("precedent", "label", f"age ({unit})", "weight", "similarity")
+        table = Table(*columns, title=f"{events.id[place]}: {likely}")
         for found in prediction.precedents:
             cells = (found.age, found.weight, found.similarity)
             table.add_row(str(found.id), found.label, *(f"{value:.3f}" for value in cells))
@@ -225,7 +229,7 @@ def replay(
     bins: Annotated[int, typer.Option(min=1, help="Periods to judge by.")] = 10,
     against: Annotated[
         Path | None,
-        typer.Option(help="Compare with these answers: another replay's, or a comparison's predictions.parquet."),
+        typer.Option(help="Compare with these answers: another replay's, or a file of a comparison's predictions/."),
     ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,

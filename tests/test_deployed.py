@@ -61,7 +61,8 @@ def test_rows_are_answered_explained_ingested_and_replayed(place: Path) -> None:
     assert first["row"]["colour"] in ("red", "green", "blue")
     assert first["age"] > 0
     assert explained["probabilities"]["no"] == pytest.approx(answers["probability_no"][3], abs=1e-6)
-    assert "weight" in run("explain", place / "new.csv", *where)
+    assert explained["age_unit"] == "days"
+    assert "age (days)" in run("explain", place / "new.csv", *where)
     assert "140 items added, 0 were there" in run("ingest", place / "new.csv", *where)
     assert "0 items added, 140 were there" in run("ingest", place / "new.csv", *where)
     report = json.loads(out_of("replay", *where, "--out", place / "replayed.parquet", "--bins", 3, "--json"))
@@ -73,9 +74,17 @@ def test_rows_are_answered_explained_ingested_and_replayed(place: Path) -> None:
     written = pl.read_parquet(place / "replayed.parquet")
     assert set(written.columns) == columns | {"probability_no", "probability_yes", "probability_maybe"}
     assert written["precedents"].list.len().to_list() == written["weights"].list.len().to_list()
+    for name, each in report["intervals"].items():
+        assert each["value"] == report["overall"][name]
+        assert each["low"] <= each["high"]
     told = run("replay", *where)
     assert "each as of its own time" in told
     assert max(map(len, told.splitlines())) <= 80
+    assert "…" not in told
+    lines = [line.split() for line in told.splitlines()]
+    (every,) = (line for line in lines if line[:1] == ["all"])
+    assert every[:3] == ["all", str(report["rows"]), f"{report['overall']['accuracy']:.3f}".removeprefix("0")]
+    assert [line[0] for line in lines if line[:1] in (["low"], ["high"])] == ["low", "high"]
 
 
 def test_a_replay_is_compared_with_another(place: Path, tmp_path: Path) -> None:
