@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recollect.cli_config import ConfigOption, JsonOption, echo_json, told_as_json, write_config
+from recollect.cli_config import ConfigOption, JsonOption, SharedConfigOption, echo_json, told_as_json, write_config
 from recollect.cli_reproduce import (
     BadRowsOption,
     CacheOption,
@@ -111,6 +111,7 @@ def ingest(
     model: ModelOption,
     history: HistoryOption,
     bad_rows: BadRowsOption = "fail",
+    config: SharedConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Append the labelled rows of a table to a history, durably; rows whose id is there already are skipped.
@@ -186,6 +187,7 @@ def explain(
         list[int] | None, typer.Option(help="A row, from 0; may be repeated.", show_default="the first 5")
     ] = None,
     most: Annotated[int, typer.Option(min=1, help="Precedents to show of each.")] = 5,
+    config: SharedConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Answers with the precedents they rest on: which items, how old, with what weight.

@@ -78,7 +78,7 @@ def test_help_shows_an_example_that_can_be_typed(names: tuple[str, ...]) -> None
 def test_every_command_speaks_json_and_those_that_write_a_result_take_settings(names: str, command: Any) -> None:
     options = {option for parameter in command.params for option in parameter.opts}
     assert "--json" in options
-    assert ("--config" in options) == ("--out" in options or names == "train")
+    assert ("--config" in options) == ("--out" in options or names in ("train", "ingest", "explain"))
 
 
 def test_history_has_all_it_takes_to_look_after_one() -> None:
@@ -156,9 +156,7 @@ except SystemExit:
     assert shown.splitlines()[-1] == "[]"
 
 
-def test_paths_among_the_settings_are_found_from_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_among_the_settings_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     written = as_toml({"data": Path("a/events.csv"), "history": "h", "label": "h", "as_json": True})
     expected = {"data": str(tmp_path / "a/events.csv"), "history": str(tmp_path / "h"), "label": "h"}

@@ -172,7 +172,7 @@ def test_an_id_that_is_not_there_can_be_neither_corrected_nor_erased(made: Path)
         with pytest.raises(ItemError, match=unknown):
             invoke("erase", made, *wrong)
     many = [f"x{number}" for number in range(8)]
-    with pytest.raises(ItemError, match="'x4' and 3 more in history .*, and nothing was changed"):
+    with pytest.raises(ItemError, match=r"'x4' and 3 more in history .*, and nothing was changed"):
         invoke("erase", made, *many)
     with pytest.raises(ItemError, match="there is no item 'nope'"):
         invoke("correct", made, "nope", "fraud", "--at", "2024-02-01")

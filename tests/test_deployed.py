@@ -111,6 +111,10 @@ def test_settings_are_beside_every_result_and_are_taken_back(place: Path, tmp_pa
     assert found == {"out": str(tmp_path / "a.csv"), "rows": 140, "classes": found["classes"]}
     run("predict", "--config", tmp_path / "a.toml", "--out", tmp_path / "b.csv")  # the data, model and moment too
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+    again = ["--as-of", "2021-01-01", "--json"]
+    shared = run("explain", place / "new.csv", "--config", place / "model" / "config.toml", *again)
+    assert shared == run("explain", place / "new.csv", *where, *again)
+    assert run("explain", "--config", tmp_path / "a.toml", "--json") == shared  # the data and the moment too
 
 
 def test_a_row_that_is_not_there_can_t_be_explained(place: Path) -> None:

@@ -295,9 +295,9 @@ def test_what_is_no_time_is_told_in_one_line(fitted: RecollectClassifier) -> Non
     with pytest.raises(ValueError, match=rf"^time can't be read as times .*: {remedy}$"):
         RecollectClassifier().fit(x, y, time=[days[0].to_pydatetime(), 3])
     for missing in (pd.NaT, [pd.NaT, pd.NaT], [None, 1.0], pd.NA):
-        with pytest.raises(ValueError, match="^as_of None of row 0 is not a time: give one for every row$"):
+        with pytest.raises(ValueError, match=r"^as_of None of row 0 is not a time: give one for every row$"):
             fitted.predict(x, as_of=missing)
-    with pytest.raises(ValueError, match="^as_of has 2 columns: give the one that holds the times$"):
+    with pytest.raises(ValueError, match=r"^as_of has 2 columns: give the one that holds the times$"):
         fitted.predict(x, as_of=pd.DataFrame({"from": [1, 2], "to": [3, 4]}))
 
 

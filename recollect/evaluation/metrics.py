@@ -189,7 +189,8 @@ def intervals(
     """Every measure of all rows as one with its bootstrap interval; the same draws judge all of them."""
     one_bin = np.zeros(len(labels), np.int64)
     drawn = [
-        scores(log_probs[rows], labels[rows], previous[rows]) for rows in _drawn(one_bin, resamples=resamples, seed=seed)
+        scores(log_probs[rows], labels[rows], previous[rows])
+        for rows in _drawn(one_bin, resamples=resamples, seed=seed)
     ]
     return {
         name: Interval(value, *_ends(np.array([each[name] for each in drawn]), level))

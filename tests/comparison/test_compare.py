@@ -89,7 +89,7 @@ def test_every_answer_is_kept_with_its_precedents(done: tuple[Path, dict[str, An
 
 
 def test_every_model_s_answers_are_kept(done: tuple[Path, dict[str, Any], str]) -> None:
-    folder, report, _ = done
+    folder, _report, _ = done
     found = {path.stem: pl.read_parquet(path) for path in (folder / "out" / "predictions").iterdir()}
     ours = {"recollect-0", "recollect_refit-0", "no_context-0"}
     assert set(found) == ours | {"majority", "logreg_frozen", "logreg_refit_period", "recent_neighbours"}

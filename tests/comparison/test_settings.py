@@ -62,7 +62,7 @@ def write(path: Path, header: str, rows: list[str]) -> Path:
 def test_a_class_for_every_row_is_refused(tmp_path: Path) -> None:
     rows = [f"2020-01-{day:02d},{day},{day / 7}" for day in range(1, 29)]
     priced = write(tmp_path / "priced.csv", "when,x,price", rows)
-    with pytest.raises(DataError, match="the label price has 28 different values in 28 rows: .* classes with --label"):
+    with pytest.raises(DataError, match=r"the label price has 28 different values in 28 rows: .* classes with --label"):
         read(priced, {**PLAIN, "label": "price"})
 
 

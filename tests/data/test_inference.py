@@ -117,7 +117,7 @@ def test_a_column_that_gives_the_label_away_is_pointed_out() -> None:
     assert "is it known before the label?" not in schema.why["votes"]
 
 
-@pytest.mark.parametrize("values", [["a", "b"] * 10, [1, 2] * 10, list(range(19)) + [0]])
+@pytest.mark.parametrize("values", [["a", "b"] * 10, [1, 2] * 10, [*list(range(19)), 0]])
 def test_a_column_called_id_that_can_t_be_one_is_told(values: list[Any]) -> None:
     rows = pl.DataFrame({"id": values, "x": [0.5 * number for number in range(20)]})
     schema = infer_schema(rows)
