@@ -52,7 +52,12 @@ def compare(
     ] = None,
     peer: Annotated[
         list[str] | None,
-        typer.Option(help="A peer; may be repeated, and 'all' adds the slow ones.", show_default="the fast ones"),
+        typer.Option(
+            help="A peer; may be repeated, and 'all' adds the slow ones. Fast: majority, previous_label, "
+            "logreg_frozen, logreg_refit_period, logreg_refit_year, lightgbm_frozen, lightgbm_refit_period, "
+            "lightgbm_refit_year, recent_neighbours; slow: arf, leveraging_bagging, hoeffding_adaptive, finetuned.",
+            show_default="the fast ones",
+        ),
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0")] = None,
     bad_rows: BadRowsOption = "fail",

@@ -19,26 +19,52 @@ CONFIG = "config.toml"
 NOT_SETTINGS = ("config", "out", "force", "as_json", "threads")
 """Where a result goes and how it is shown is no part of what it is."""
 
+EXAMPLE = "electricity"
+"""Data that ships with the package: looks like a path and is none."""
+
 
 def _take(ctx: Any, path: Path | None) -> Path | None:
     """What the file says becomes the defaults of this command; eager, so that it comes before the other options."""
-    if path is None:
-        return None
-    try:
-        written = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingError(f"{path} can't be read ({error}): give a {CONFIG} that this command wrote") from error
-    known = [each.name for each in ctx.command.params if each.name not in NOT_SETTINGS]
-    unknown = sorted(set(written) - set(known))
-    if unknown:
-        raise SettingError(f"{path} sets {', '.join(unknown)}: settings of this command are {', '.join(known)}")
-    ctx.default_map = written
+    if path is not None:
+        written, known = _read(path), _settings_of(ctx)
+        unknown = sorted(set(written) - set(known))
+        if unknown:
+            raise SettingError(f"{path} sets {', '.join(unknown)}: settings of this command are {', '.join(known)}")
+        ctx.default_map = written
     return path
+
+
+def _take_shared(ctx: Any, path: Path | None) -> Path | None:
+    """The same of what another command wrote, whose other settings are none of this one's."""
+    if path is not None:
+        known = _settings_of(ctx)
+        ctx.default_map = {name: value for name, value in _read(path).items() if name in known}
+    return path
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingError(f"{path} can't be read ({error}): give a {CONFIG} that a command wrote") from error
+
+
+def _settings_of(ctx: Any) -> list[str]:
+    return [each.name for each in ctx.command.params if each.name not in NOT_SETTINGS]
 
 
 ConfigOption = Annotated[
     Path | None,
     typer.Option(help="Settings from a TOML file that this command wrote.", exists=True, is_eager=True, callback=_take),
+]
+SharedConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Settings from a TOML file that train or predict wrote: the model, the history and what else fits.",
+        exists=True,
+        is_eager=True,
+        callback=_take_shared,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="For machines: JSON on standard output, the rest on error.")]
 
@@ -51,8 +77,15 @@ def write_config(settings: Mapping[str, Any], result: Path) -> None:
 
 def as_toml(settings: Mapping[str, Any]) -> str:
     """JSON's texts, numbers and lists are TOML's too; what is None has no line."""
-    plain = {name: _plain(value) for name, value in settings.items() if name not in NOT_SETTINGS}
+    plain = {name: _plain(_found(name, value)) for name, value in settings.items() if name not in NOT_SETTINGS}
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in plain.items() if value is not None)
+
+
+def _found(name: str, value: Any) -> Any:
+    """A path that is found from any directory; a history may be a URL, which is found as it is."""
+    if name == "history" and isinstance(value, str) and "://" not in value:
+        value = Path(value)
+    return value.absolute() if isinstance(value, Path) and str(value) != EXAMPLE else value
 
 
 def _plain(value: Any) -> Any:

@@ -221,12 +221,14 @@ def erase(
 ) -> None:
     """Take items out of every view, past ones too. `compact` then removes their bytes.
 
+    If an id is not there, nothing is erased.
+
     Example: recollect history erase ./history order-17 order-18
     """
     from recollect.history.writer import HistoryWriter
 
     with HistoryWriter.open(path) as writer:
-        rows = writer.erase([_id(item, writer.schema.id) for item in items])
+        rows = writer.erase([_id(item, writer.schema.id) for item in items], on_unknown="refuse")
         told = f"{rows} rows erased; remove their bytes with: recollect history compact {path}"
         _done(as_json, told, path, writer.version, rows_erased=rows)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recollect.cli_config import ConfigOption, JsonOption, echo_json, told_as_json, write_config
+from recollect.cli_config import ConfigOption, JsonOption, SharedConfigOption, echo_json, told_as_json, write_config
 from recollect.cli_reproduce import (
     BadRowsOption,
     CacheOption,
@@ -88,6 +88,7 @@ def train(
     from recollect.data.embedding import EmbedderSpec
     from recollect.deployed import append_events, create_history, intake_of
     from recollect.errors import OutputExistsError
+    from recollect.history.writer import HistoryWriter
     from recollect.trained import Trained
     from recollect.training.progress import Display
     from recollect.training.table import train_table
@@ -95,6 +96,8 @@ def train(
     like = None if keys_of is None else Trained.load(keys_of)
     if model.exists() and any(model.iterdir()) and not force:
         raise OutputExistsError(f"{model} is not empty: choose another place for the model, or add --force")
+    if history is not None:
+        HistoryWriter.check_free(history)
     model.mkdir(parents=True, exist_ok=True)  # where it may not be, that is told before an hour of training
     use_threads(threads)
     roles = {"time": time, "time_unit": time_unit, "known_at": known_at, "label": label, "id": id}
@@ -140,6 +143,7 @@ def ingest(
     model: ModelOption,
     history: HistoryOption,
     bad_rows: BadRowsOption = "fail",
+    config: SharedConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Append the labelled rows of a table to a history, durably; rows whose id is there already are skipped.
@@ -219,9 +223,12 @@ def explain(
         list[int] | None, typer.Option(help="A row, from 0; may be repeated.", show_default="the first 5")
     ] = None,
     most: Annotated[int, typer.Option(min=1, help="Precedents to show of each.")] = 5,
+    config: SharedConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Answers with the precedents they rest on: which items, how old, with what weight.
+
+    Ages are days, or steps of the time where it is plain numbers or the order of the rows.
 
     Example: recollect explain today.csv --model ./model --history ./history --row 0
     """
@@ -238,13 +245,15 @@ def explain(
     if beyond:
         raise SettingError(f"{data.name} has no row {beyond[0]}: it has {len(events)}, the first is 0")
     chosen = np.array(row or range(min(5, len(events))), dtype=np.int64)
+    unit = "steps" if deployed.intake.schema.plain_times else "days"
     predictions = deployed.predict(events.columns[chosen], moments[chosen], most=most)
     for place, prediction in zip(chosen.tolist(), predictions, strict=True):
         if as_json:
-            echo_json({"row": place, "id": events.id[place], **asdict(prediction)})
+            echo_json({"row": place, "id": events.id[place], "age_unit": unit, **asdict(prediction)})
             continue
         likely = ", ".join(f"{name} {value:.2f}" for name, value in prediction.probabilities.items())
-        table = Table("precedent", "label", "age", "weight", "similarity", title=f"{events.id[place]}: {likely}")
+        columns = ("precedent", "label", f"age ({unit})", "weight", "similarity")
+        table = Table(*columns, title=f"{events.id[place]}: {likely}")
         for found in prediction.precedents:
             cells = (found.age, found.weight, found.similarity)
             table.add_row(str(found.id), found.label, *(f"{value:.3f}" for value in cells))
@@ -258,7 +267,7 @@ def replay(
     bins: Annotated[int, typer.Option(min=1, help="Periods to judge by.")] = 10,
     against: Annotated[
         Path | None,
-        typer.Option(help="Compare with these answers: another replay's, or a comparison's predictions.parquet."),
+        typer.Option(help="Compare with these answers: another replay's, or a file of a comparison's predictions/."),
     ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,

@@ -10,19 +10,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+
+try:
+    import pandas as pd
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils import Tags, check_random_state
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"the package {error.name} is missing: pip install 'recollect[sklearn]'", name=error.name
+    ) from error
 
 from recollect.config import recipe_named
 from recollect.data.frames import is_frame, polars_frame, read_columns, stored_times
 from recollect.data.inference import infer_features
 from recollect.data.intake import Intake, embed_now, fit_intake
 from recollect.data.schema import TableSchema
-from recollect.estimator_files import Kept, read_kept, write_kept
+from recollect.estimator_files import Kept, plain_value, read_kept, write_kept
 from recollect.estimator_rows import (
     after,
     check_times,
@@ -56,7 +62,8 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     `steps`, `num_retrieved` and `width` (how long it trains, how many precedents an answer has and how wide the network
     is) follow from the number of rows where they are None. `embedder` is what embeds columns of texts: a name, or an
-    `EmbedderSpec`.
+    `EmbedderSpec`. Precedents are looked up among the last 8,192 items known at the moment
+    (`recollect.training.fit.WINDOW`): older ones are kept and saved, and seen by predictions as of their time.
 
     Fitted attributes: `classes_` (those of `fit` in order, then those first appended as they came), `n_features_in_`,
     `feature_names_in_`, `left_out_` (columns that are not learned from, and why), `model_` and `history_`.
@@ -174,8 +181,8 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """A directory with the model and all items, complete or not at all; nothing in it is pickled."""
         check_is_fitted(self, "history_")
-        params = self.get_params()
-        if params["random_state"] is not None and not isinstance(params["random_state"], int):
+        params = {name: plain_value(value) for name, value in self.get_params().items()}
+        if not isinstance(params["random_state"], int):
             params["random_state"] = None  # a generator, which only a further fit would use
         names = getattr(self, "feature_names_in_", None)
         kept = Kept(
@@ -211,6 +218,7 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
         """Rows as scikit-learn wants them checked; frames stay frames, since their columns have types of their own."""
         if is_frame(X):
+            polars_frame(X[:0])  # a name that comes twice is told here: further on it is an error of narwhals'
             validate_data(self, X, y, reset=reset, skip_check_array=True)
             least = LEAST_ROWS if reset else 1
             if len(X) < least:
@@ -257,13 +265,16 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sizes = sizes_for(len(stream))
         for name in ("steps", "num_retrieved", "width"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, Integral) or value < 1):
+            if value is None:
+                continue
+            if not isinstance(value, Integral) or value < 1:
                 raise ValueError(f"{name} is {value!r}: give a whole number from 1 on, or None")
+            sizes = replace(sizes, **{name: int(value)})
         if self.steps is not None:
-            sizes = replace(sizes, steps=self.steps, validate_every=max(1, self.steps // 12))
+            sizes = replace(sizes, validate_every=max(1, sizes.steps // 12))
         if stream.num_classes == 1:
             sizes = replace(sizes, steps=0)  # there is nothing to tell apart yet
-        return replace(sizes, num_retrieved=self.num_retrieved or sizes.num_retrieved, width=self.width or sizes.width)
+        return sizes
 
     @property
     def _intake(self) -> Intake:

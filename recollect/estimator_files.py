@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from dataclasses import asdict, dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,7 @@ class Kept:
 
 def write_kept(folder: Path, kept: Kept, model: Trained, history: GrowingHistory, *, force: bool) -> None:
     """Complete or not at all."""
-    if folder.exists() and any(folder.iterdir()) and not force:
-        raise OutputExistsError(f"{folder} is not empty: choose another place for the classifier, or say force=True")
+    _check_replaceable(folder, force)
     labels = kept.classes.tolist()
     if not all(isinstance(label, str | int | float) for label in labels):
         raise SettingError(f"labels such as {labels[0]!r} can't be saved: use texts or numbers as labels")
@@ -48,6 +48,27 @@ def write_kept(folder: Path, kept: Kept, model: Trained, history: GrowingHistory
     (beside / ESTIMATOR).write_text(json.dumps(written, indent=1))
     shutil.rmtree(folder, ignore_errors=True)
     beside.rename(folder)
+
+
+def _check_replaceable(folder: Path, force: bool) -> None:
+    """What is replaced is removed as a whole, so that it has to be a classifier: force is no leave to lose files."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not (folder / ESTIMATOR).is_file():
+        raise OutputExistsError(f"{folder} is there and holds no classifier: choose another place, or remove it first")
+    if not force:
+        raise OutputExistsError(f"{folder} is not empty: choose another place for the classifier, or say force=True")
+
+
+def plain_value(value: Any) -> Any:
+    """A parameter as JSON has it: NumPy's numbers and texts as Python's own."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    return str(value) if isinstance(value, str) else value
 
 
 def read_kept(folder: Path) -> tuple[Kept, Trained, GrowingHistory]:

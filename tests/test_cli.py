@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 import recollect
 import recollect.reproduction
 from recollect import cli
+from recollect.cli_config import as_toml
+from recollect.comparison import settings
 from recollect.errors import OutputExistsError
 
 HEAVY = ("torch", "numpy", "polars", "pyarrow", "matplotlib", "pandas", "sklearn", "fsspec")
@@ -76,7 +78,7 @@ def test_help_shows_an_example_that_can_be_typed(names: tuple[str, ...]) -> None
 def test_every_command_speaks_json_and_those_that_write_a_result_take_settings(names: str, command: Any) -> None:
     options = {option for parameter in command.params for option in parameter.opts}
     assert "--json" in options
-    assert ("--config" in options) == ("--out" in options or names == "train")
+    assert ("--config" in options) == ("--out" in options or names in ("train", "ingest", "explain"))
 
 
 def test_history_has_all_it_takes_to_look_after_one() -> None:
@@ -152,6 +154,15 @@ except SystemExit:
 """.replace("HEAVY", repr(HEAVY))
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.splitlines()[-1] == "[]"
+
+
+def test_paths_among_the_settings_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written = as_toml({"data": Path("a/events.csv"), "history": "h", "label": "h", "as_json": True})
+    expected = {"data": str(tmp_path / "a/events.csv"), "history": str(tmp_path / "h"), "label": "h"}
+    assert tomllib.loads(written) == expected
+    elsewhere = {"data": Path(settings.EXAMPLE), "history": "s3://bucket/h"}
+    assert tomllib.loads(as_toml(elsewhere)) == {"data": "electricity", "history": "s3://bucket/h"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

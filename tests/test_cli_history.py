@@ -166,6 +166,19 @@ def test_correct_and_erase(made: Path) -> None:
     assert (found["items"], found["erased"], found["erased_bytes_remain"]) == (4, 2, False)
 
 
+def test_an_id_that_is_not_there_can_be_neither_corrected_nor_erased(made: Path) -> None:
+    for wrong in (["nope"], ["order-1", "nope", "none"]):
+        unknown = "there is no item " + ", ".join(repr(each) for each in wrong if each != "order-1")
+        with pytest.raises(ItemError, match=unknown):
+            invoke("erase", made, *wrong)
+    many = [f"x{number}" for number in range(8)]
+    with pytest.raises(ItemError, match=r"'x4' and 3 more in history .*, and nothing was changed"):
+        invoke("erase", made, *many)
+    with pytest.raises(ItemError, match="there is no item 'nope'"):
+        invoke("correct", made, "nope", "fraud", "--at", "2024-02-01")
+    assert json.loads(invoke("inspect", made, "--json").output)["items"] == 5
+
+
 def test_numbers_for_ids_labels_and_times(tmp_path: Path) -> None:
     file = tmp_path / "items.npz"
     np.savez(file, id=np.arange(3), time=np.arange(3.0), label=np.arange(3), key=np.ones((3, 2), np.float16))

@@ -61,7 +61,8 @@ def test_rows_are_answered_explained_ingested_and_replayed(place: Path) -> None:
     assert first["row"]["colour"] in ("red", "green", "blue")
     assert first["age"] > 0
     assert explained["probabilities"]["no"] == pytest.approx(answers["probability_no"][3], abs=1e-6)
-    assert "weight" in run("explain", place / "new.csv", *where)
+    assert explained["age_unit"] == "days"
+    assert "age (days)" in run("explain", place / "new.csv", *where)
     assert "140 items added, 0 were there" in run("ingest", place / "new.csv", *where)
     assert "0 items added, 140 were there" in run("ingest", place / "new.csv", *where)
     report = json.loads(out_of("replay", *where, "--out", place / "replayed.parquet", "--bins", 3, "--json"))
@@ -73,9 +74,17 @@ def test_rows_are_answered_explained_ingested_and_replayed(place: Path) -> None:
     written = pl.read_parquet(place / "replayed.parquet")
     assert set(written.columns) == columns | {"probability_no", "probability_yes", "probability_maybe"}
     assert written["precedents"].list.len().to_list() == written["weights"].list.len().to_list()
+    for name, each in report["intervals"].items():
+        assert each["value"] == report["overall"][name]
+        assert each["low"] <= each["high"]
     told = run("replay", *where)
     assert "each as of its own time" in told
     assert max(map(len, told.splitlines())) <= 80
+    assert "…" not in told
+    lines = [line.split() for line in told.splitlines()]
+    (every,) = (line for line in lines if line[:1] == ["all"])
+    assert every[:3] == ["all", str(report["rows"]), f"{report['overall']['accuracy']:.3f}".removeprefix("0")]
+    assert [line[0] for line in lines if line[:1] in (["low"], ["high"])] == ["low", "high"]
 
 
 def test_a_replay_is_compared_with_another(place: Path, tmp_path: Path) -> None:
@@ -108,6 +117,10 @@ def test_settings_are_beside_every_result_and_are_taken_back(place: Path, tmp_pa
     }
     run("predict", "--config", tmp_path / "a.toml", "--out", tmp_path / "b.csv")  # the data, model and moment too
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+    again = ["--as-of", "2021-01-01", "--json"]
+    shared = run("explain", place / "new.csv", "--config", place / "model" / "config.toml", *again)
+    assert shared == run("explain", place / "new.csv", *where, *again)
+    assert run("explain", "--config", tmp_path / "a.toml", "--json") == shared  # the data and the moment too
 
 
 def test_rows_that_are_left_out_are_told(place: Path, tmp_path: Path) -> None:
@@ -152,6 +165,13 @@ def test_a_cutoff_may_be_a_share_of_the_rows(place: Path, tmp_path: Path) -> Non
     everything = Trained.load(place / "model").intake
     assert everything is not None
     assert seen["share"] == seen["moment"] != everything.features
+
+
+def test_a_history_in_the_way_is_told_before_training(place: Path, tmp_path: Path) -> None:
+    arguments = ["train", place / "old.csv", "--model", tmp_path / "model", "--history", place / "history"]
+    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert "holds a history already: open it, or choose another place" in str(result.exception)
+    assert not (tmp_path / "model").exists()
 
 
 def test_posting_a_stream_row_by_row_gives_the_bits_of_a_replay(place: Path, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 its answers at once, answers as of the past stay as they were, and no weight moves."""
 
 import copy
+import importlib
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +286,45 @@ def test_moments() -> None:
         classifier.append(x[:1], y[:1], time=["soon"])
 
 
+def test_what_is_no_time_is_told_in_one_line(fitted: RecollectClassifier) -> None:
+    x, y = table(2)
+    days = pd.date_range("2024-01-01", periods=2)
+    remedy = "give numbers, datetimes or ISO 8601 texts"
+    for spans in (days - days[0], (days - days[0]).to_numpy(), list(days - days[0])):
+        with pytest.raises(ValueError, match=rf"^time holds Duration.*: {remedy}$"):
+            RecollectClassifier().fit(x, y, time=spans)
+    with pytest.raises(ValueError, match=rf"^time can't be read as times .*: {remedy}$"):
+        RecollectClassifier().fit(x, y, time=[days[0].to_pydatetime(), 3])
+    for missing in (pd.NaT, [pd.NaT, pd.NaT], [None, 1.0], pd.NA):
+        with pytest.raises(ValueError, match=r"^as_of None of row 0 is not a time: give one for every row$"):
+            fitted.predict(x, as_of=missing)
+    with pytest.raises(ValueError, match=r"^as_of has 2 columns: give the one that holds the times$"):
+        fitted.predict(x, as_of=pd.DataFrame({"from": [1, 2], "to": [3, 4]}))
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+def test_times_may_be_a_frame_of_one_column(library: Any, fitted: RecollectClassifier) -> None:
+    x, _ = table(2)
+    moments = [50.0, 90.0]
+    found = fitted.predict_proba(x, as_of=library.DataFrame({"t": moments}))
+    assert np.array_equal(found, fitted.predict_proba(x, as_of=moments))
+
+
+@pytest.mark.parametrize("names", [["a", "a", "b"], [1, 1, 2]])
+def test_columns_of_one_name_are_refused(names: list[Any], fitted: RecollectClassifier) -> None:
+    x, y = table(20)
+    for refused in (lambda rows: RecollectClassifier().fit(rows, y), fitted.predict):
+        with pytest.raises(ValueError, match=f"two columns called {names[0]}: give each a name of its own"):
+            refused(pd.DataFrame(x, columns=names))
+
+
+def test_what_has_to_be_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "recollect.estimator")
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    with pytest.raises(ModuleNotFoundError, match=r"is missing: pip install 'recollect\[sklearn\]'"):
+        importlib.import_module("recollect.estimator")
+
+
 def test_before_everything_there_is_no_precedent(fitted: RecollectClassifier) -> None:
     x, _ = table(3)
     assert fitted.predict_proba(x, as_of=0.0).shape == (3, 2)
@@ -335,6 +376,31 @@ def test_all_of_an_embedder_is_saved(tmp_path: Path) -> None:
     loaded = RecollectClassifier.load(tmp_path / "model")
     assert loaded.get_params() == classifier.get_params()
     assert np.array_equal(loaded.predict_proba(frame), classifier.predict_proba(frame))
+
+
+def test_parameters_of_numpy_are_saved_as_plain_ones(tmp_path: Path) -> None:
+    given = {"steps": np.int64(2), "num_retrieved": np.int32(4), "width": np.uint8(16), "random_state": np.int64(3)}
+    classifier = RecollectClassifier(**given, embedder=np.str_("wordllama")).fit(*table(30))
+    classifier.save(tmp_path / "model")
+    loaded = RecollectClassifier.load(tmp_path / "model").get_params()
+    assert loaded == {**given, "embedder": "wordllama"}
+    assert {type(value) for value in loaded.values()} == {int, str}
+    classifier.random_state = np.random.default_rng(0)
+    classifier.save(tmp_path / "model", force=True)
+    assert RecollectClassifier.load(tmp_path / "model").random_state is None
+
+
+def test_force_replaces_a_classifier_and_nothing_else(tmp_path: Path, fitted: RecollectClassifier) -> None:
+    mine = tmp_path / "thesis" / "chapter.txt"
+    mine.parent.mkdir()
+    mine.write_text("years of work")
+    for place in (mine.parent, mine):
+        with pytest.raises(OutputExistsError, match="holds no classifier: choose another place"):
+            fitted.save(place, force=True)
+    assert mine.read_text() == "years of work"
+    (tmp_path / "empty").mkdir()
+    fitted.save(tmp_path / "empty")
+    fitted.save(tmp_path / "empty", force=True)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from recollect import __version__
+from recollect.comparison.answers import write_every_answer
 from recollect.comparison.page import write_page
 from recollect.comparison.runs import PARTS, Arrays, Kept, Runs, answer_all, asked_and_before, fit_default, run_peers
 from recollect.comparison.story import calibration, label_rates, over_time, precedent_story
@@ -19,6 +20,7 @@ from recollect.comparison.verdict import judge
 from recollect.config import Scale
 from recollect.data.embedding import EmbedderSpec
 from recollect.data.events import Events
+from recollect.data.inference import NOT_THE_IDS
 from recollect.data.schema import TableSchema
 from recollect.data.tables.raw import column_of
 from recollect.evaluation.answer_table import answer_table, write_table
@@ -93,6 +95,7 @@ def compare(
         run_peers(stream, options.peers, period, year, runs, display, kept)
     report = _report(name, prepared, runs, first, options, schema)
     write_predictions(out / "predictions.parquet", prepared, first)
+    write_every_answer(out, prepared, runs, options.seeds, options.peers)
     write_page(report, out / "report.html")
     finish(out, report)
     _show(report, out)
@@ -218,6 +221,9 @@ def notes(prepared: Prepared) -> list[str]:
     ignored = {name: why for name, why in prepared.intake.schema.ignored.items() if why != "declared"}
     left_out = {**ignored, **prepared.intake.features.left_out}
     found = [f"column {name} is left out: {why}" for name, why in left_out.items()]
+    for name, why in prepared.intake.schema.why.items():
+        if why.endswith(NOT_THE_IDS.format(name=name)):
+            found.append(f"column {name}: {why}")
     for column in prepared.intake.features.categorical:
         if column.shared:
             found.append(f"rare and unknown values of {column.name} share one place")

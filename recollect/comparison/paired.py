@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from recollect.errors import DataError
-from recollect.evaluation.answer_table import PROBABILITY
+from recollect.evaluation.answer_table import PROBABILITY, read_table
 from recollect.evaluation.metrics import MEASURES, LogProbs, mcnemar, mean_over_bins, paired_difference
 
 JUDGED = ("accuracy", "balanced_accuracy", "nll", "brier")
@@ -22,10 +22,7 @@ RESAMPLES = 300
 
 def read_answers(path: Path) -> pl.DataFrame:
     """Answers with their labels, as a comparison or a replay wrote them."""
-    try:
-        table = pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"{path} can't be read as Parquet ({error}): give the answers of another replay") from error
+    table = read_table(path)
     lacking = [name for name in ("id", "label") if name not in table.columns]
     if lacking or not _classes(table):
         raise DataError(

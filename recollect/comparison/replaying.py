@@ -1,5 +1,6 @@
 """A history replayed through a saved model: what it would have answered to every item, and how good that was."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,22 @@ from recollect.comparison.paired import compare_answers, paired_table, read_answ
 from recollect.deployed import Deployed
 from recollect.errors import SettingError
 from recollect.evaluation.answer_table import answer_table, check_table_path, write_table
-from recollect.evaluation.metrics import accuracy, interval, previous_labels, scores, scores_by_bin
+from recollect.evaluation.metrics import Interval, accuracy, interval, intervals, previous_labels, scores_by_bin
 from recollect.evaluation.replay import replay
+from recollect.evaluation.results import short_number
 from recollect.evaluation.table_stream import equal_bins
 from recollect.live import Answers
 
-SHOWN = {"rows": "rows", "accuracy": "acc", "balanced_accuracy": "bal", "auc": "auc", "nll": "nll", "brier": "brier"}
-SHOWN |= {"ece": "ece", "kappa": "kappa", "kappa_temporal": "temporal", "coverage": "cover"}
+SHOWN = {"accuracy": "acc", "balanced_accuracy": "bal", "auc": "auc", "nll": "nll", "brier": "brier", "ece": "ece"}
+SHOWN |= {"kappa_temporal": "temporal"}
 """Measures and how their columns are headed; `temporal` is kappa against repeating the previous label."""
+
+SHOWN_WIDE = SHOWN | {"kappa": "kappa", "coverage": "cover"}
+WIDE = 100
+
+RESAMPLES, FEWEST_RESAMPLES = 300, 40
+RESAMPLED_ROWS = 4_000_000
+"""In all: the interval of a long replay is narrow, and known well enough from fewer draws."""
 
 
 def replay_history(
@@ -52,34 +61,49 @@ def replay_history(
     log_probs = result.log_probs.numpy()[order]
     previous = previous_labels(labels, time, known_at)[asked]
     numbers = equal_bins(time[asked], time[asked[0]].item(), bins)
-    confident = interval(accuracy, log_probs, labels[asked], numbers, resamples=300)
+    confident = interval(accuracy, log_probs, labels[asked], numbers, resamples=RESAMPLES)
+    resamples = max(FEWEST_RESAMPLES, min(RESAMPLES, RESAMPLED_ROWS // len(asked)))
+    overall = intervals(log_probs, labels[asked], previous, resamples=resamples)
     periods = scores_by_bin(log_probs, labels[asked], numbers, previous)
     report: dict[str, Any] = {
         "rows": len(asked),
-        "overall": scores(log_probs, labels[asked], previous),
-        "accuracy": {"value": confident.value, "low": confident.low, "high": confident.high},
+        "overall": {name: each.value for name, each in overall.items()},
+        "intervals": {name: asdict(each) for name, each in overall.items()},
+        "accuracy": asdict(confident),
         "periods": periods,
         "cumulative": scores_by_bin(log_probs, labels[asked], numbers, previous, cumulative=True),
     }
     answers = _answer_table(deployed, result.answers, order, asked)
     if out is not None:
         write_table(answers, out)
-    Console().print(_periods_table(periods, len(asked)))
+    console = Console()
+    console.print(_periods_table(periods, overall, len(asked), SHOWN_WIDE if console.width >= WIDE else SHOWN))
     if others is not None and against is not None:
         report["against"] = compare_answers(answers, others, numbers)
-        Console().print(paired_table(report["against"], against.name))
+        console.print(paired_table(report["against"], against.name))
     return report
 
 
-def _periods_table(periods: list[dict[str, int | float]], rows: int) -> Table:
-    """For a terminal of 80 columns."""
-    table = Table(title=f"{rows} items, each as of its own time", box=box.SIMPLE, padding=(0, 1))
-    table.add_column("period", justify="right")
-    for name in SHOWN.values():
-        table.add_column(name, justify="right")
+def _periods_table(
+    periods: list[dict[str, int | float]], overall: dict[str, Interval], rows: int, shown: dict[str, str]
+) -> Table:
+    """For a terminal of 80 columns, or of more with more measures."""
+    table = Table(
+        title=f"{rows} items, each as of its own time",
+        caption="all, with the ends of its 95% interval from blocks of rows drawn again",
+        box=box.SIMPLE,
+        padding=(0, 1),
+        pad_edge=False,
+    )
+    for name in ("period", "rows", *shown.values()):
+        table.add_column(name, justify="right", no_wrap=True)
     for number, period in enumerate(periods):
-        cells = [str(period[name]) if name == "rows" else f"{period[name]:.3f}" for name in SHOWN]
-        table.add_row(str(number + 1), *cells)
+        last = number + 1 == len(periods)
+        cells = [short_number(period[name]) for name in shown]
+        table.add_row(str(number + 1), str(period["rows"]), *cells, end_section=last)
+    table.add_row("all", str(rows), *(short_number(overall[name].value) for name in shown), style="bold")
+    for end in ("low", "high"):
+        table.add_row(end, "", *(short_number(getattr(overall[name], end)) for name in shown), style="dim")
     return table
 
 

@@ -23,6 +23,9 @@ from recollect.evaluation.table_stream import after_share
 EXAMPLE = "electricity"
 """Given in place of a file: data that ships with the package."""
 
+FEW_CLASSES = 10
+"""So many may be in a table of any length: half of the rows of a tiny one."""
+
 UNITS = {"s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9, "w": 7 * 86_400 * 10**9}
 
 
@@ -71,6 +74,7 @@ def read_table(data: Path, given: Mapping[str, Any], schema: TableSchema | None 
     events, reading = read_all(source, schema, bad_rows=given["bad_rows"])
     Console().print(f"{data.name}: {reading.summary}")
     _check_ids(events)
+    _check_classes(events, schema)
     return events, schema
 
 
@@ -89,6 +93,15 @@ def _check_ids(events: Events) -> None:
         name = counts.columns[0]
         raise DataError(
             f"the id {twice[name][0]!r} comes {twice['count'][0]} times: ids must differ; name another column with --id"
+        )
+
+
+def _check_classes(events: Events, schema: TableSchema) -> None:
+    different = 0 if events.label is None else events.label.n_unique()
+    if different > max(FEW_CLASSES, len(events) / 2):
+        raise DataError(
+            f"the label {schema.label} has {different} different values in {len(events)} rows: a class for nearly "
+            "every row can't be learned; name a column of classes with --label, or put these into ranges first"
         )
 
 

@@ -16,6 +16,8 @@ from recollect.data.tables.sources import PolarsTable, open_table
 from recollect.data.tables.times import read_times
 from recollect.errors import DataError
 
+REMEDY = "give numbers, datetimes or ISO 8601 texts"
+
 
 def is_frame(rows: Any) -> bool:
     """Whether rows have columns with types of their own: a pandas or polars DataFrame."""
@@ -46,10 +48,10 @@ def read_columns(frame: pl.DataFrame, schema: TableSchema) -> pl.DataFrame:
 
 def stored_times(values: Any, name: str) -> NDArray[Any]:
     """Times of any kind as they are stored: moments as int64 nanoseconds, numbers as float64."""
-    series = _series(values)
-    moments = series.dtype.is_temporal() or series.dtype == pl.String
-    if not moments and not series.dtype.is_numeric():
-        raise DataError(f"{name} holds {series.dtype}: give numbers, datetimes or ISO 8601 texts")
+    series = _series(values, name)
+    moments = isinstance(series.dtype, pl.Datetime) or series.dtype in (pl.Date, pl.String)
+    if not moments and not series.dtype.is_numeric() and series.dtype != pl.Null:
+        raise DataError(f"{name} holds {series.dtype}: {REMEDY}")
     times = read_times(series, "datetime" if moments else "number")
     if times.null_count():
         row = int(times.is_null().arg_max() or 0)
@@ -57,18 +59,35 @@ def stored_times(values: Any, name: str) -> NDArray[Any]:
     return times.to_numpy().astype(np.int64 if moments else np.float64)
 
 
-def _series(values: Any) -> pl.Series:
+def _series(values: Any, name: str) -> pl.Series:
     if isinstance(values, pl.Series):
         return values
     if _of_pandas(values) and hasattr(values, "to_frame"):
-        frame = values.to_frame()
-        return polars_frame(frame, ["time"])["time"]
+        values = values.to_frame()
+    if is_frame(values):
+        if len(values.columns) != 1:
+            raise DataError(f"{name} has {len(values.columns)} columns: give the one that holds the times")
+        return polars_frame(values).to_series()
     if not isinstance(values, np.ndarray) and hasattr(values, "__len__") and not isinstance(values, str):
-        return pl.Series("time", list(values), strict=False)
+        return _of_values(list(values), name)
     array = np.atleast_1d(np.asarray(values))
-    if array.dtype.kind == "M":
-        array = array.astype("datetime64[ns]")
-    return pl.Series("time", array.tolist() if array.dtype == object else array, strict=False)
+    if array.dtype == object:
+        return _of_values(array.tolist(), name)
+    if array.dtype.kind in "mM":
+        array = array.astype(f"{array.dtype.kind}8[ns]")
+    return pl.Series("time", array, strict=False)
+
+
+def _of_values(values: list[Any], name: str) -> pl.Series:
+    """Of Python's objects, among which polars does not take what pandas has for a missing one."""
+    try:
+        return pl.Series("time", [None if _is_missing(value) else value for value in values], strict=False)
+    except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{name} can't be read as times ({error}): {REMEDY}") from error
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (_of_pandas(value) and type(value).__name__ in ("NaTType", "NAType"))
 
 
 def _of_pandas(values: Any) -> bool:

@@ -24,6 +24,9 @@ MISTAKES = 0.01  # where more of the texts are no numbers, they are no column of
 OFTEN = 0.5  # texts of which fewer than this share differ are categories
 DIFFERENT_TEXTS = 0.2  # fewer different ones are phrases that repeat: categories too
 
+NOT_THE_IDS = "; it repeats or has gaps, so it doesn't name the rows: if it should, put that right and say --id {name}"
+"""Behind the looks of a column that is called id and can't be one."""
+
 
 def infer_schema(
     first_rows: pl.DataFrame,
@@ -85,6 +88,8 @@ def infer_schema(
     roles = {name: role for name, role in declared.items() if role in features}
     for name in free:
         roles[name], why[name] = _looks(column_of(first_rows, name))
+        if name.lower() == "id" and id is None:
+            why[name] += NOT_THE_IDS.format(name=name)
     for name in embedding:
         if not _width(column_of(first_rows, name)):
             raise DataError(f"the column {name} holds no list of numbers: declare it as something else, or give lists")
@@ -149,8 +154,8 @@ def _find_time(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str
     found = typed | named
     if len(found) > 1:
         raise DataError(
-            f"several columns could be the time ({', '.join(found)}): name the one that says when a row happened, "
-            f"or {ROW_ORDER}"
+            f"several columns could be the time ({', '.join(found)}): name the one that says when a row happened with "
+            f'--time, or take the order of the rows with --time "{ROW_ORDER}"'
         )
     if not found:
         _refuse_unread_times(rows, free)

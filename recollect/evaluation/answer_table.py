@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from numpy.typing import NDArray
 
-from recollect.errors import SettingError
+from recollect.errors import DataError, SettingError
 from recollect.evaluation.metrics import LogProbs
 
 PROBABILITY = "probability_"
@@ -51,10 +52,28 @@ def answer_table(
 
 def check_table_path(path: Path) -> None:
     """Before anything is computed: the ending is known and the folder is there."""
-    if path.suffix not in ENDINGS:
-        raise SettingError(f"{path} has an unknown ending: name it {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
+    _check_ending(path, "name it")
     if not path.parent.is_dir() or path.is_dir():
         raise SettingError(f"{path} can't be written: {path.parent} must be a folder, and {path.name} a file in it")
+
+
+def read_table(path: Path) -> pl.DataFrame:
+    """What `write_table` wrote, by the file's ending; from CSV ids and labels come as texts, and lists do too."""
+    _check_ending(path, "give a file that ends in")
+    try:
+        if path.suffix == ".parquet":
+            return pl.read_parquet(path)
+        if path.suffix == ".jsonl":
+            return pl.read_ndjson(path, infer_schema_length=None)
+        texts = pl.read_csv(path, infer_schema=False)
+        return texts.with_columns(cs.starts_with(PROBABILITY).cast(pl.Float64))
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"{path} can't be read ({error}): give the answers of another replay") from error
+
+
+def _check_ending(path: Path, remedy: str) -> None:
+    if path.suffix not in ENDINGS:
+        raise SettingError(f"{path} has an unknown ending: {remedy} {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
 
 
 def write_table(table: pl.DataFrame, path: Path) -> None:

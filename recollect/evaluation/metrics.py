@@ -183,6 +183,21 @@ def interval(
     return Interval(mean_over_bins(measure, log_probs, labels, bins), *_ends(drawn, level))
 
 
+def intervals(
+    log_probs: LogProbs, labels: Labels, previous: Labels, *, resamples: int, level: float = 0.95, seed: int = 0
+) -> dict[str, Interval]:
+    """Every measure of all rows as one with its bootstrap interval; the same draws judge all of them."""
+    one_bin = np.zeros(len(labels), np.int64)
+    drawn = [
+        scores(log_probs[rows], labels[rows], previous[rows])
+        for rows in _drawn(one_bin, resamples=resamples, seed=seed)
+    ]
+    return {
+        name: Interval(value, *_ends(np.array([each[name] for each in drawn]), level))
+        for name, value in scores(log_probs, labels, previous).items()
+    }
+
+
 def paired_difference(
     measure: Measure,
     first: LogProbs,

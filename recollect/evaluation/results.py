@@ -158,7 +158,7 @@ def results_table(models: Mapping[str, Mapping[str, Any]], title: str | None = N
                 cells.append(Text("-", style="dim"))
                 continue
             deviates = column == "accuracy" and len(value["seeds"]) > 1
-            written = _short(value["mean"]) + (f" ±{_short(value['std'])}" if deviates else "")
+            written = short_number(value["mean"]) + (f" ±{short_number(value['std'])}" if deviates else "")
             cells.append(Text(written, style="bold" if value["mean"] == best[column] else ""))
         table.add_row(*cells)
     return table
@@ -255,6 +255,6 @@ def _summary_or_none(values: Sequence[float]) -> dict[str, Any] | None:
     return None if not values or any(math.isnan(value) for value in values) else summary(values)
 
 
-def _short(value: float) -> str:
+def short_number(value: float) -> str:
     """.885 for 0.885: the nought before the point says nothing."""
-    return f"{value:.3f}".removeprefix("0")
+    return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3f}"

@@ -26,6 +26,9 @@ from recollect.history.rows import check_ids, check_items, check_keys, check_lab
 from recollect.records import Features
 
 OnDuplicate = Literal["refuse", "skip"]
+OnUnknown = Literal["refuse", "skip"]
+NAMED = 5
+"""So many unknown ids are told, the others counted."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,15 @@ class HistoryWriter:
         except BaseException as error:
             storage.unlock()
             if isinstance(error, FileExistsError):
-                raise HistoryError(f"{storage.url} holds a history already: open it, or choose another place") from None
+                raise _taken(storage) from None
             raise
+
+    @staticmethod
+    def check_free(url: str | os.PathLike[str], options: dict[str, Any] | None = None) -> None:
+        """Raises if a history is there already: for whoever has long work to do before `create`."""
+        storage = storage_at(url, options)
+        if storage.exists(MANIFEST):
+            raise _taken(storage)
 
     @staticmethod
     def open(
@@ -195,16 +205,19 @@ class HistoryWriter:
             self._journal.commit(rows=rows, superseded=current, until=moments, classes=classes)
             return self.version
 
-    def erase(self, ids: Any) -> int:
+    def erase(self, ids: Any, on_unknown: OnUnknown = "skip") -> int:
         """Take items out of every view, past ones too; returns how many rows that were.
 
-        The bytes go with `compact`. An id that is not there is no error; an erased id may be appended again.
+        The bytes go with `compact`. An id that is not there is skipped or, if asked, refused, and then nothing is
+        erased; an erased id may be appended again.
         """
         with self._journal.mutex:
             self._journal.check_usable()
             if not (ids := _listed(ids)):
                 return 0
-            _, rows = self._find(check_ids(ids, self.schema), current=False)
+            places, rows = self._find(check_ids(ids, self.schema), current=False)
+            if on_unknown == "refuse":
+                self._check_all_there(ids, places)
             rows = np.unique(rows)
             if len(rows):
                 self._journal.commit(erased=rows)
@@ -235,12 +248,19 @@ class HistoryWriter:
         places, rows = self._find(stored, current=True)
         if len(set(ids)) < len(ids):
             raise ItemError("an id comes twice among these corrections: make them one after another")
-        missing = set(range(len(ids))) - set(places.tolist())
-        if missing:
-            raise ItemError(f"there is no item {ids[min(missing)]!r} in history {self._journal.storage.url}")
+        self._check_all_there(ids, places)
         current = np.empty(len(ids), np.int64)
         current[places] = rows
         return current
+
+    def _check_all_there(self, ids: list[Any], places: NDArray[np.int64]) -> None:
+        unknown = [ids[place] for place in sorted(set(range(len(ids))) - set(places.tolist()))]
+        if unknown:
+            more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
+            raise ItemError(
+                f"there is no item {', '.join(map(repr, unknown[:NAMED]))}{more} in history "
+                f"{self._journal.storage.url}, and nothing was changed: give ids that are there"
+            )
 
     def _rows_at(self, rows: NDArray[np.int64]) -> Rows:
         parts, wide = self._journal.state.parts, {"key": self.schema.key.column}
@@ -265,6 +285,10 @@ class HistoryWriter:
         for name in names:
             known.setdefault(name, len(known))
         return np.array([known[name] for name in names], np.int64), tuple(list(known)[len(classes) :])
+
+
+def _taken(storage: Storage) -> HistoryError:
+    return HistoryError(f"{storage.url} holds a history already: open it, or choose another place")
 
 
 def _listed(value: Any) -> list[Any]:

@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from recollect import cli
 from recollect.comparison.compare import notes
 from recollect.data.features import MOST_CATEGORIES, fit_features
+from recollect.data.inference import infer_schema
 from recollect.data.reading import read_all
 from recollect.data.schema import TableSchema
+from recollect.evaluation.peers import DEFAULT, SLOW
 from recollect.evaluation.table_stream import prepare
 
 DAYS = range(1, 29)
@@ -82,6 +85,18 @@ def test_times_that_are_none(tmp_path: Path, recollect: Ran) -> None:
     data = table(tmp_path, lambda day: f"day {day},{day},{day % 2}")
     ran = recollect("compare", data, "--time", "when", "--out", tmp_path / "out")
     assert_refused(ran, "does not hold times (day 1, day 2, day 3)", "name a column of ISO 8601 dates")
+
+
+def test_how_the_order_of_the_rows_becomes_the_time_is_told(tmp_path: Path, recollect: Ran) -> None:
+    data = table(tmp_path, lambda day: f"{2000 + day},{day},{day % 2}")
+    ran = recollect("compare", data, "--time", "when", "--out", tmp_path / "out")
+    assert_refused(ran, 'make the order of the rows the time with --time "(row order)"')
+
+
+def test_a_peer_s_name_is_in_the_help() -> None:
+    told = " ".join(CliRunner().invoke(cli.app, ["compare", "--help"]).output.replace("│", " ").split())
+    for name in DEFAULT + SLOW:
+        assert name in told
 
 
 def test_one_time_that_is_none_far_down(tmp_path: Path, recollect: Ran) -> None:
@@ -249,6 +264,12 @@ def test_half_of_the_values_missing(tmp_path: Path) -> None:
     for name, share in shares.items():
         assert f"{share}% of {name} is missing; that is a signal of its own" in told
     assert prepared.stream.features["numbers"].isfinite().all()
+
+
+def test_a_column_called_id_that_repeats_is_in_the_report(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"id": [row // 40 for row in range(400)], "label": [str(row % 2) for row in range(400)]})
+    told = notes(prepared_from(tmp_path, frame, infer_schema(frame)))
+    assert [note for note in told if note.startswith("column id: ") and note.endswith("say --id id")]
 
 
 def test_a_million_categories(tmp_path: Path) -> None:

@@ -88,6 +88,16 @@ def test_every_answer_is_kept_with_its_precedents(done: tuple[Path, dict[str, An
     assert set(answers["precedents"].explode()) <= known
 
 
+def test_every_model_s_answers_are_kept(done: tuple[Path, dict[str, Any], str]) -> None:
+    folder, _report, _ = done
+    found = {path.stem: pl.read_parquet(path) for path in (folder / "out" / "predictions").iterdir()}
+    ours = {"recollect-0", "recollect_refit-0", "no_context-0"}
+    assert set(found) == ours | {"majority", "logreg_frozen", "logreg_refit_period", "recent_neighbours"}
+    first = pl.read_parquet(folder / "out" / "predictions.parquet")
+    assert found["recollect-0"].equals(first.drop("precedents", "weights"))
+    assert all(table["id"].equals(first["id"]) for table in found.values())
+
+
 def test_the_model_is_saved_with_its_intake(done: tuple[Path, dict[str, Any], str]) -> None:
     model = Trained.load(done[0] / "out" / "model-0")
     assert model.classes == ("no", "yes")

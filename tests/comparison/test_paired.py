@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from recollect.comparison.paired import compare_answers, read_answers
-from recollect.errors import DataError
+from recollect.errors import DataError, SettingError
 from recollect.evaluation.answer_table import answer_table, write_table
 
 LABELS = np.arange(200) % 2
@@ -48,7 +48,19 @@ def test_what_is_no_table_of_answers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no label"):
         read_answers(tmp_path / "unlabelled.parquet")
     (tmp_path / "text.parquet").write_text("none")
-    with pytest.raises(DataError, match="can't be read as Parquet"):
-        read_answers(tmp_path / "text.parquet")
-    with pytest.raises(DataError, match="can't be read as Parquet"):
-        read_answers(tmp_path / "nowhere.parquet")
+    (tmp_path / "text.csv").write_text("id,label,probability_a\n1,a,much\n")
+    for name in ("text.parquet", "text.csv", "nowhere.parquet", "nowhere.jsonl"):
+        with pytest.raises(DataError, match="can't be read"):
+            read_answers(tmp_path / name)
+    with pytest.raises(SettingError, match=r"unknown ending: give a file that ends in .parquet, .csv or .jsonl"):
+        read_answers(tmp_path / "answers.xlsx")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_answers_are_read_from_every_ending(ending: str, tmp_path: Path) -> None:
+    numbers = answers(0.9).with_columns(id=pl.int_range(200), label=pl.Series(LABELS).cast(pl.String))
+    numbers = numbers.rename({"probability_a": "probability_0", "probability_b": "probability_1"})
+    write_table(numbers, tmp_path / f"answers.{ending}")
+    found = compare_answers(numbers, read_answers(tmp_path / f"answers.{ending}"), BINS)
+    assert found["rows"] == 200
+    assert found["measures"]["nll"]["difference"]["value"] == pytest.approx(0, abs=1e-9)

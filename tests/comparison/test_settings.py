@@ -78,6 +78,13 @@ def write(path: Path, header: str, rows: list[str]) -> Path:
     return path
 
 
+def test_a_class_for_every_row_is_refused(tmp_path: Path) -> None:
+    rows = [f"2020-01-{day:02d},{day},{day / 7}" for day in range(1, 29)]
+    priced = write(tmp_path / "priced.csv", "when,x,price", rows)
+    with pytest.raises(DataError, match=r"the label price has 28 different values in 28 rows: .* classes with --label"):
+        read(priced, {**PLAIN, "label": "price"})
+
+
 def test_what_can_t_be_compared_is_refused_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="give the path of a table"):
         read(tmp_path / "none.csv", PLAIN)

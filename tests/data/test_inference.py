@@ -1,6 +1,7 @@
 """First rows tell what columns are; what is declared stands."""
 
 import datetime
+from typing import Any
 
 import polars as pl
 import pytest
@@ -166,3 +167,14 @@ def test_a_column_that_gives_the_label_away_is_pointed_out() -> None:
     schema = infer_schema(rows)
     assert "is it known before the label?" in schema.why["severity"]
     assert "is it known before the label?" not in schema.why["votes"]
+
+
+@pytest.mark.parametrize("values", [["a", "b"] * 10, [1, 2] * 10, [*list(range(19)), 0]])
+def test_a_column_called_id_that_can_t_be_one_is_told(values: list[Any]) -> None:
+    rows = pl.DataFrame({"id": values, "x": [0.5 * number for number in range(20)]})
+    schema = infer_schema(rows)
+    assert schema.id is None
+    why = {**schema.why, **schema.ignored}["id"]
+    assert "it repeats or has gaps, so it doesn't name the rows" in why
+    assert why.endswith("say --id id")
+    assert "--id" not in infer_schema(rows.with_columns(row=pl.int_range(20)), id="row").why.get("id", "")

@@ -18,6 +18,7 @@ from recollect.evaluation.metrics import (
     brier,
     ece,
     interval,
+    intervals,
     kappa,
     kappa_temporal,
     mcnemar,
@@ -204,3 +205,16 @@ def test_mcnemar_is_an_exact_binomial_test_of_the_rows_in_dispute(only_first: in
     second = np.repeat(np.concatenate([right, wrong, right]), [both, only_first, only_second], axis=0)
     expected = binomtest(only_first, total).pvalue if total else 1.0
     assert mcnemar(first, second, np.zeros(both + total, np.int64)) == pytest.approx(expected)
+
+
+def test_every_measure_of_all_rows_has_an_interval() -> None:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(2, size=400)
+    right = np.where(generator.random(400) < 0.8, labels, 1 - labels)
+    log_probs = np.log(np.where(right[:, None] == np.arange(2), 0.8, 0.2))
+    previous = np.roll(labels, 1)
+    found = intervals(log_probs, labels, previous, resamples=50)
+    assert {name: each.value for name, each in found.items()} == scores(log_probs, labels, previous)
+    alone = interval(accuracy, log_probs, labels, np.zeros(400, np.int64), resamples=50)
+    assert found["accuracy"] == alone
+    assert all(each.low < each.high for name, each in found.items() if name != "coverage")

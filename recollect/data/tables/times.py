@@ -19,6 +19,8 @@ TimeUnit = Literal["datetime", "seconds", "milliseconds", "microseconds", "nanos
 ROW_ORDER = "(row order)"
 """Said in place of a time column: the order of the rows is the time."""
 
+BY_ORDER = f'make the order of the rows the time with --time "{ROW_ORDER}"'
+
 TIME_UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
 NANOSECONDS: dict[str, int] = {"seconds": 10**9, "milliseconds": 10**6, "microseconds": 10**3, "nanoseconds": 1}
 DAY = 86_400 * 10**9
@@ -91,7 +93,7 @@ def unit_of(values: pl.Series, name: str) -> TimeUnit:
     if whole and numbers.is_between(1800, 2200).all() and (len(numbers) > 1 or "year" in name.lower()):
         raise DataError(
             f"the column {name} holds years ({_examples(values)}): that's too coarse to say what was known when; "
-            f"name a column of dates, or make the order of the rows the time with --time '{ROW_ORDER}'"
+            f"name a column of dates, or {BY_ORDER}"
         )
     if whole and _texts(numbers.cast(pl.Int64, strict=False).cast(pl.String)).null_count() == 0:
         return "datetime"
@@ -120,8 +122,7 @@ def in_another_unit(times: pl.Series, unit: TimeUnit) -> pl.Series:
 def _no_times(values: pl.Series, name: str) -> DataError:
     return DataError(
         f"the column {name} does not hold times ({_examples(values)}): write ISO 8601 such as 2024-01-31, "
-        "name a column of ISO 8601 dates or times, or of numbers; "
-        f"or make the order of the rows the time with --time '{ROW_ORDER}'"
+        f"name a column of ISO 8601 dates or times, or of numbers; or {BY_ORDER}"
     )
 
 
