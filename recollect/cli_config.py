@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from recollect import plain_json
 from recollect.errors import SettingError
 
 CONFIG = "config.toml"
@@ -79,4 +80,4 @@ def report_in(settings: Mapping[str, Any], out: Path, as_json: bool) -> Iterator
 
 
 def echo_json(value: Any) -> None:
-    typer.echo(json.dumps(value, default=str))
+    typer.echo(plain_json.as_json(value, str))

@@ -18,6 +18,7 @@ from string import Template
 from typing import Any
 
 from recollect.evaluation.results import BLUE, COLUMNS, GREEN, LESS_IS_BETTER, OURS, PURPLE, STYLES
+from recollect.plain_json import without_nan
 
 DASHES = {"-": "", "--": "7 4", ":": "2 3", "-.": "8 3 2 3"}
 """Lines as matplotlib breaks them, and the same for SVG."""
@@ -102,17 +103,15 @@ def _digest(text: str) -> str:
 
 def _as_data(value: Any) -> str:
     """JSON that may stand inside a script element: no text can end the element early."""
-    return json.dumps(_plain(value), default=str, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(_exact(without_nan(value)), default=str, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _plain(value: Any) -> Any:
-    """The same, as JavaScript can hold it: no nan or infinity, and long whole numbers as text, digit by digit."""
+def _exact(value: Any) -> Any:
+    """The same, as JavaScript can hold it: long whole numbers are texts, digit by digit."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return {str(key): _exact(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_exact(each) for each in value]
     if isinstance(value, int) and abs(value) > EXACT_IN_JAVASCRIPT:
         return str(value)
     return value
