@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from recollect.cli_config import ConfigOption, JsonOption, report_in
+from recollect.cli_config import ConfigOption, JsonOption, report_in, told_how_to_go_on
 from recollect.cli_reproduce import (
     BadRowsOption,
     CacheOption,
@@ -92,4 +92,5 @@ def compare(
     out = out or Path("runs") / f"compare-{reading.name_of(data)}"
     with report_in(settings, out, as_json):
         events, schema, options, name = reading.read(data, given)
-        run(events, schema, options, name=name, out=out, cache=cache or default_cache(), force=force)
+        with told_how_to_go_on():
+            run(events, schema, options, name=name, out=out, cache=cache or default_cache(), force=force)

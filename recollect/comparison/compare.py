@@ -1,19 +1,17 @@
 """Does it help on my data? One table in; Recollect, its peers, a replay of all after the cutoff and a verdict out."""
 
 import resource
-import time
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
 
 from recollect import __version__
+from recollect.comparison.ours import Ours
 from recollect.comparison.page import write_page
-from recollect.comparison.runs import PARTS, Arrays, Kept, Runs, answer_all, asked_and_before, fit_default, run_peers
+from recollect.comparison.runs import PARTS, Arrays, Kept, Runs, run_peers
 from recollect.comparison.story import calibration, label_rates, moment, over_time, precedent_story
 from recollect.comparison.verdict import judge
 from recollect.config import Scale
@@ -72,23 +70,24 @@ def compare(
         cache=cache,
     )
     stream, runs = prepared.stream, Runs()
-    # Whom else it is compared with, and by how many seeds, changes no run: what is there is taken.
-    settings = {name: value for name, value in asdict(options).items() if name not in ("peers", "seeds")}
+    # Whom else it is compared with, by how many seeds and refits, changes no run: what is there is taken.
+    settings = {name: value for name, value in asdict(options).items() if name not in ("peers", "seeds", "refit")}
     kept = Kept(out / PARTS, {"data": stream.digest(), "schema": schema.to_json(), **settings})
     period = (stream.time[-1].item() - stream.cutoff) / options.bins
     year = min(YEAR, 4 * period) if np.issubdtype(stream.time.dtype, np.integer) else 4 * period
     with Display() as display:
         for seed in options.seeds:
-            ours = kept.get(f"recollect-{seed}", partial(_ours, prepared, seed, options, display, out))
-            seconds = float(ours["train_seconds"] + ours["answer_seconds"])
-            runs.add("recollect", ours["log_probs"], seconds, float(ours["before"]))
-            runs.add("no_context", ours["no_context"], seconds, float(ours["before_no_context"]))
+            ours = Ours(stream, seed, options.scale, display, kept)
+            ours.save(out / f"model-{seed}", prepared)
+            found = ours.frozen()
+            seconds = float(found["train_seconds"] + found["answer_seconds"])
+            runs.add("recollect", found["log_probs"], seconds, float(found["before"]))
+            runs.add("no_context", found["no_context"], seconds, float(found["before_no_context"]))
             if options.refit is not None:
-                compute = partial(_refitted, stream, options.refit, seed, options, display)
-                again = kept.get(f"recollect_refit-{seed}", compute)
+                again = ours.refitted(options.refit)
                 runs.add("recollect_refit", again["log_probs"], float(again["seconds"]))
             if seed == options.seeds[0]:
-                first = ours
+                first = found
         run_peers(stream, options.peers, period, year, runs, display, kept)
     report = _report(name, prepared, runs, first, options, schema)
     write_predictions(out / "predictions.parquet", prepared, first)
@@ -121,56 +120,6 @@ def _cutoff(events: Events, options: Options) -> int | float:
     moments = np.sort(events.time)
     found: int | float = moments[int(options.share * len(moments))].item()
     return found
-
-
-def _ours(prepared: Prepared, seed: int, options: Options, display: Display, out: Path) -> Arrays:
-    """Trained, saved beside the report, and asked everything; precedents as rows of the stream."""
-    stream = prepared.stream
-    started = time.perf_counter()
-    fitted = fit_default(stream, seed, options.scale, display, "recollect")
-    train_seconds = time.perf_counter() - started
-    model = replace(fitted.model, classes=prepared.classes[: stream.num_classes], intake=prepared.intake)
-    model.save(out / f"model-{seed}", force=True)
-    started = time.perf_counter()
-    result = answer_all(fitted.live(), stream, display, f"recollect, seed {seed}")
-    answer_seconds = time.perf_counter() - started
-    answers, before = asked_and_before(stream, result, result.log_probs)
-    plain, before_plain = asked_and_before(stream, result, result.head("no_context"))
-    row_of = torch.from_numpy(stream.known_at).argsort(stable=True).numpy()
-    place = np.empty(len(stream), np.int64)
-    place[row_of[result.positions.numpy()]] = np.arange(len(result.positions))
-    chosen = place[stream.asked]
-    precedents = result.answers.precedents.numpy()[chosen]
-    return {
-        "log_probs": answers,
-        "no_context": plain,
-        "before": np.array(before),
-        "before_no_context": np.array(before_plain),
-        "train_seconds": np.array(train_seconds),
-        "answer_seconds": np.array(answer_seconds),
-        "answered": np.array(len(result.positions)),
-        "precedents": np.where(precedents >= 0, row_of[np.maximum(precedents, 0)], -1),
-        "attention": result.answers.attention.numpy()[chosen],
-    }
-
-
-def _refitted(stream: Stream, every: int | float, seed: int, options: Options, display: Display) -> Arrays:
-    """Weights trained anew every so often on all that was known by then; the history grows in between as ever."""
-    started = time.perf_counter()
-    starts = np.arange(stream.cutoff, stream.time[-1].item() + 1, every)
-    parts = []
-    for number, start in enumerate(starts.tolist()):
-        stop = starts[number + 1] if number + 1 < len(starts) else np.inf
-        here = replace(stream, cutoff=start)
-        mine = stream.time[here.asked] < stop
-        if mine.any():
-            name = f"recollect, refit {number + 1} of {len(starts)}"
-            fitted = fit_default(here, seed, options.scale, display, name)
-            result = answer_all(fitted.live(), here, display, name)
-            parts.append(asked_and_before(here, result, result.log_probs)[0][mine])
-    width = max(part.shape[1] for part in parts)
-    padded = [np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=-np.inf) for part in parts]
-    return {"log_probs": np.concatenate(padded), "seconds": np.array(time.perf_counter() - started)}
 
 
 def _report(

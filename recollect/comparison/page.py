@@ -103,7 +103,9 @@ def _digest(text: str) -> str:
 
 def _as_data(value: Any) -> str:
     """JSON that may stand inside a script element: no text can end the element early."""
-    return json.dumps(_exact(without_nan(value)), default=str, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(_exact(without_nan(value)), default=str, allow_nan=False, separators=(",", ":")).replace(
+        "<", "\\u003c"
+    )
 
 
 def _exact(value: Any) -> Any:

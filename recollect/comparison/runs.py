@@ -24,6 +24,7 @@ from recollect.evaluation.peers import peers
 from recollect.evaluation.replay import Replayed, replay
 from recollect.evaluation.stream import Stream
 from recollect.live import Live
+from recollect.trained import Trained
 from recollect.training.fit import HELD_OUT, Fitted, Sizes, fit, sizes_for
 from recollect.training.progress import Display
 
@@ -72,6 +73,23 @@ class Kept:
         np.savez(beside, **result)  # type: ignore[arg-type]
         beside.rename(path)
         return result
+
+    def model(self, name: str, train: Callable[[], Trained]) -> tuple[Trained, float]:
+        """The same of a model, with the seconds that its training took."""
+        fresh = []
+
+        def timed() -> Arrays:
+            started = time.perf_counter()
+            fresh.append(train())
+            seconds = time.perf_counter() - started
+            if self.folder is not None:
+                fresh[0].save(self.folder / name, force=True)
+            return {"seconds": np.array(seconds)}
+
+        seconds = float(self.get(name, timed)["seconds"])
+        if self.folder is None or fresh:
+            return fresh[0], seconds
+        return Trained.load(self.folder / name), seconds
 
 
 @functools.cache

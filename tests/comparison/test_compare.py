@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-import recollect.comparison.compare as module
 from recollect.cli import app
+from recollect.comparison import compare as comparison
+from recollect.comparison import ours
 from recollect.evaluation.metrics import MEASURES
 from recollect.trained import Trained
 
@@ -122,10 +123,16 @@ def test_a_stopped_comparison_goes_on_where_it_was(tmp_path: Path, monkeypatch: 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "run_peers", stop)
+        patched.setattr(ours, "answer_all", stop)
+        stopped = invoke(*arguments)
+    assert stopped.exit_code == 130
+    assert stopped.stderr.splitlines()[-1] == "recollect: stopped; run the same command to go on from here"
+    monkeypatch.setattr(ours, "fit_default", stop)  # what is there is not computed again
+    with monkeypatch.context() as patched:
+        patched.setattr(comparison, "run_peers", stop)
         invoke(*arguments)
     assert list((tmp_path / "out" / "parts").glob("*/recollect-0.npz"))
-    monkeypatch.setattr(module, "_ours", stop)  # what is there is not computed again
+    monkeypatch.setattr(ours, "answer_all", stop)
     assert invoke(*arguments).exit_code == 0
     assert (tmp_path / "out" / "DONE").exists()
     # One peer more is one run more; other data under the same name are another matter.
