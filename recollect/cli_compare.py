@@ -1,7 +1,7 @@
 """`recollect compare`, the main job: thin, like the rest of the command line."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,10 +14,14 @@ from recollect.cli_reproduce import (
     ForceOption,
     IgnoredColumns,
     NumericColumns,
-    ScaleOption,
     TextColumns,
     ThreadsOption,
 )
+
+CompareScaleOption = Annotated[
+    Literal["quick", "default"],
+    typer.Option(help="quick: 150 steps of training; default: as many as the data ask for."),
+]
 
 
 def compare(
@@ -38,19 +42,34 @@ def compare(
     numeric: NumericColumns = None,
     categorical: CategoricalColumns = None,
     ignore: IgnoredColumns = None,
-    bins: Annotated[int, typer.Option(min=1, help="Periods after the cutoff; peers are refitted at each.")] = 10,
+    bins: Annotated[int, typer.Option(min=1, help="Periods after the cutoff; peers are refitted with each.")] = 10,
     refit: Annotated[
-        str | None, typer.Option(help="Also train Recollect anew every so often: 90d, or a plain number.")
+        list[str] | None,
+        typer.Option(
+            help="Also train Recollect anew every so often: 90d, or a plain number; may be repeated, "
+            "to see how far apart refits can be.",
+            show_default="never",
+        ),
     ] = None,
     peer: Annotated[
         list[str] | None,
         typer.Option(help="A peer; may be repeated, and 'all' adds the slow ones.", show_default="the fast ones"),
     ] = None,
+    peer_window: Annotated[
+        str | None,
+        typer.Option(
+            help="What peers called refit_year look back on: 180d, or a plain number.",
+            show_default="365d, or 4 periods of plain numbers",
+        ),
+    ] = None,
+    peer_period: Annotated[
+        str | None, typer.Option(help="How often peers are refitted: 30d, or a plain number.", show_default="--bins")
+    ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0")] = None,
     bad_rows: BadRowsOption = "fail",
     embedder: EmbedderOption = "wordllama",
     cache: CacheOption = None,
-    scale: ScaleOption = "default",
+    scale: CompareScaleOption = "default",
     config: ConfigOption = None,
     out: Annotated[Path | None, typer.Option(help="Where the report goes.", show_default="runs/compare-NAME")] = None,
     force: ForceOption = False,
@@ -81,8 +100,10 @@ def compare(
         "categorical": categorical or [],
         "ignore": ignore or [],
         "bins": bins,
-        "refit": refit,
+        "refit": refit or [],
         "peers": peer or [],
+        "peer_window": peer_window,
+        "peer_period": peer_period,
         "seeds": seed or [0],
         "bad_rows": bad_rows,
         "embedder": embedder,

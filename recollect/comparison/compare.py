@@ -1,6 +1,7 @@
 """Does it help on my data? One table in; Recollect, its peers, a replay of all after the cutoff and a verdict out."""
 
 import resource
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ import numpy as np
 from rich.console import Console
 
 from recollect import __version__
+from recollect.comparison.notes import delay_text, notes, reasons, window_note
 from recollect.comparison.ours import Ours
 from recollect.comparison.page import write_page
 from recollect.comparison.runs import PARTS, Arrays, Kept, Runs, run_peers
+from recollect.comparison.spans import YEAR, rough_text, span_text
 from recollect.comparison.story import calibration, label_rates, moment, over_time, precedent_story
 from recollect.comparison.verdict import judge
 from recollect.config import Scale
@@ -27,26 +30,34 @@ from recollect.evaluation.stream import Stream
 from recollect.evaluation.table_stream import Prepared, prepare
 from recollect.training.progress import Display
 
-DAY = 24 * 3600 * 10**9
-YEAR = 365 * DAY
+REFIT = "recollect_refit_"
+"""Before the span, in the names of our models that are trained anew."""
+
+PERIODS = 4
+"""What refitted peers look back on where times are plain numbers, which know no year."""
 
 
 @dataclass(frozen=True)
 class Options:
     """What a comparison may be told. `cutoff` is a moment of the data, or the share of rows that come before it.
 
-    `label_delay` and `refit` are spans in the data's own unit of time (nanoseconds, or plain numbers).
+    `label_delay`, each `refit`, `peer_window` and `peer_period` are spans in the data's own unit of time (nanoseconds,
+    or plain numbers). Refitted peers look back on the window, None for a year, and are refitted every period, None for
+    with every bin. `notes` go into the report.
     """
 
     cutoff: int | float | None = None
     share: float = 0.5
     label_delay: int | float = 0
     bins: int = 10
-    refit: int | float | None = None
+    refit: tuple[int | float, ...] = ()
     seeds: tuple[int, ...] = (0,)
     peers: tuple[str, ...] = DEFAULT
+    peer_window: int | float | None = None
+    peer_period: int | float | None = None
     embedder: str = "wordllama"
     scale: Scale = "default"
+    notes: tuple[str, ...] = ()
 
 
 def compare(
@@ -69,12 +80,12 @@ def compare(
         embedder=options.embedder,
         cache=cache,
     )
-    stream, runs = prepared.stream, Runs()
-    # Whom else it is compared with, by how many seeds and refits, changes no run: what is there is taken.
-    settings = {name: value for name, value in asdict(options).items() if name not in ("peers", "seeds", "refit")}
-    kept = Kept(out / PARTS, {"data": stream.digest(), "schema": schema.to_json(), **settings})
-    period = (stream.time[-1].item() - stream.cutoff) / options.bins
-    year = min(YEAR, 4 * period) if np.issubdtype(stream.time.dtype, np.integer) else 4 * period
+    stream, runs, plain = prepared.stream, Runs(), schema.plain_times
+    # Nothing else changes a run: with one peer, seed or refit more, what is there is taken.
+    data = {"data": stream.digest(), "schema": schema.to_json(), "embedder": options.embedder}
+    kept = Kept(out / PARTS, {**data, "scale": options.scale})
+    spans = PeerSpans.of(stream, options, plain)
+    refits = {f"{REFIT}{span_text(every, plain)}": every for every in sorted(options.refit)}
     with Display() as display:
         for seed in options.seeds:
             ours = Ours(stream, seed, options.scale, display, kept)
@@ -83,18 +94,67 @@ def compare(
             seconds = float(found["train_seconds"] + found["answer_seconds"])
             runs.add("recollect", found["log_probs"], seconds, float(found["before"]))
             runs.add("no_context", found["no_context"], seconds, float(found["before_no_context"]))
-            if options.refit is not None:
-                again = ours.refitted(options.refit)
-                runs.add("recollect_refit", again["log_probs"], float(again["seconds"]))
+            for refit, every in refits.items():
+                again = ours.refitted(every)
+                runs.add(refit, again["log_probs"], float(again["seconds"]))
             if seed == options.seeds[0]:
                 first = found
-        run_peers(stream, options.peers, period, year, runs, display, kept)
-    report = _report(name, prepared, runs, first, options, schema)
+        run_peers(
+            stream,
+            options.peers,
+            spans.period,
+            spans.window,
+            runs,
+            display,
+            Kept(out / PARTS, {**data, "bins": options.bins, **asdict(spans)}),
+            every=options.peer_period,
+            called={peer: spans.called(peer) for peer in options.peers},
+        )
+    report = _report(name, prepared, runs, first, options, schema, spans)
     write_predictions(out / "predictions.parquet", prepared, first)
     write_page(report, out / "report.html")
     finish(out, report)
     _show(report, out)
     return report
+
+
+@dataclass(frozen=True)
+class PeerSpans:
+    """What refitted peers look back on, and how often they are refitted: a `period`, and a longer `window`.
+
+    `window_text` is what the window is called in the name of a peer, `year` if it is one.
+    """
+
+    period: int | float
+    window: int | float
+    period_text: str
+    window_text: str
+
+    @staticmethod
+    def of(stream: Stream, options: Options, plain: bool) -> "PeerSpans":
+        bin_span = (stream.time[-1].item() - stream.cutoff) / options.bins
+        period, window = options.peer_period or bin_span, options.peer_window
+        period_text = rough_text(period, plain) if options.peer_period is None else span_text(period, plain)
+        if window is None and plain:
+            return PeerSpans(period, PERIODS * period, period_text, f"{PERIODS}_periods")
+        window = YEAR if window is None else window
+        is_year = window == YEAR and not plain
+        return PeerSpans(period, window, period_text, "year" if is_year else span_text(window, plain))
+
+    def called(self, peer: str) -> str:
+        """The name of a peer with what it really looks back on."""
+        return f"{peer.removesuffix('year')}{self.window_text}" if peer.endswith("_refit_year") else peer
+
+    def about(self, peers: Iterable[str]) -> dict[str, str]:
+        """What refitted peers do, by name."""
+        ends = {"_refit_period": "period", f"_refit_{self.window_text}": self.window_text.replace("_", " ")}
+        families = {"logreg": "logistic regression", "lightgbm": "LightGBM"}
+        return {
+            peer: f"{families[peer.split('_')[0]]}, fitted anew every {self.period_text}, on the last {what}"
+            for peer in peers
+            for end, what in ends.items()
+            if peer.endswith(end) and peer.split("_")[0] in families
+        }
 
 
 def _show(report: dict[str, Any], out: Path) -> None:
@@ -123,27 +183,38 @@ def _cutoff(events: Events, options: Options) -> int | float:
 
 
 def _report(
-    name: str, prepared: Prepared, runs: Runs, ours: Arrays, options: Options, schema: TableSchema
+    name: str, prepared: Prepared, runs: Runs, ours: Arrays, options: Options, schema: TableSchema, spans: PeerSpans
 ) -> dict[str, Any]:
-    stream = prepared.stream
+    stream, plain = prepared.stream, schema.plain_times
     labels, bins = stream.labels[stream.asked], stream.bins[stream.asked]
-    verdict = judge(runs.log_probs, labels, bins)
+    refits = {each: each.removeprefix(REFIT) for each in runs.log_probs if each.startswith(REFIT)}
+    verdict = judge(runs.log_probs, labels, bins, refits)
+    peers = spans.about(runs.log_probs)
+    looking_back = any(peer.endswith(f"_{spans.window_text}") for peer in peers)
     previous = previous_labels(stream.labels, stream.time, stream.known_at)[stream.asked]
     confident = interval(accuracy, ours["log_probs"], labels, bins, resamples=300)
     return {
         "data": name,
         "recollect": __version__,
-        "cutoff": moment(stream.time[stream.asked[0]]),
-        "label_delay": _delay_text(stream),
+        "cutoff": moment(stream.cutoff),
+        "label_delay": delay_text(stream, plain),
         "rows": {"past": len(stream.past), "asked": len(stream.asked)},
         "schema": schema.roles(),
-        "notes": notes(prepared),
+        "why": reasons(schema),
+        "notes": [
+            *options.notes,
+            *notes(prepared),
+            *(window_note(stream, spans.window, plain) if looking_back else ()),
+            *runs.notes,
+        ],
+        "about": peers | {each: f"our model, its weights trained anew every {span}" for each, span in refits.items()},
         "verdict": {
             "helps": verdict.helps,
             "headline": verdict.headline,
             "lines": verdict.lines,
             "differences": {peer: asdict(found) for peer, found in verdict.differences.items()},
             "accuracy": asdict(confident),
+            "refits": verdict.refits,
         },
         "models": summarise(runs.log_probs, stream, runs.in_distribution),
         "over_time": over_time(runs.log_probs, stream),
@@ -162,39 +233,23 @@ def _report(
             "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "seconds": runs.seconds,
         },
-        "config": {**asdict(options), "schema": schema.to_json()},
+        "config": {**_told(options, plain), "schema": schema.to_json()},
     }
 
 
-def notes(prepared: Prepared) -> list[str]:
-    """What was handled without asking, for people to know."""
-    stream = prepared.stream
-    ignored = {name: why for name, why in prepared.intake.schema.ignored.items() if why != "declared"}
-    left_out = {**ignored, **prepared.intake.features.left_out}
-    found = [f"column {name} is left out: {why}" for name, why in left_out.items()]
-    for column in prepared.intake.features.categorical:
-        if column.shared:
-            found.append(f"rare and unknown values of {column.name} share one place")
-    for name in (*prepared.intake.schema.numeric, *prepared.intake.schema.categorical):
-        missing = prepared.events.columns[name].is_null().mean()
-        if isinstance(missing, float) and missing > 0:
-            found.append(f"{100 * missing:.0f}% of {name} is missing; that is a signal of its own")
-    for code in range(stream.num_classes, len(prepared.classes)):
-        first = int(np.flatnonzero(stream.labels == code)[0])
-        found.append(
-            f"class {prepared.classes[code]!r} first comes after the cutoff ({moment(stream.time[first])}); "
-            "it can be answered once it has precedents"
-        )
-    return found
+def _told(options: Options, plain: bool) -> dict[str, Any]:
+    """Options as people write them: spans and moments, not nanoseconds."""
 
+    def told(span: int | float | None) -> str | None:
+        return None if span is None else span_text(span, plain)
 
-def _delay_text(stream: Stream) -> str:
-    late = np.median(stream.known_at - stream.time)
-    if late == 0:
-        return "labels are known at once"
-    if np.issubdtype(stream.time.dtype, np.integer):
-        return f"labels are known {late / DAY:.3g} days later (median)"
-    return f"labels are known {late:.3g} later (median)"
+    return asdict(options) | {
+        "cutoff": None if options.cutoff is None else moment(options.cutoff),
+        "label_delay": told(options.label_delay),
+        "refit": [told(span) for span in options.refit],
+        "peer_window": told(options.peer_window),
+        "peer_period": told(options.peer_period),
+    }
 
 
 def write_predictions(path: Path, prepared: Prepared, ours: Arrays) -> None:

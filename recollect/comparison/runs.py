@@ -21,6 +21,7 @@ import recollect
 from recollect.config import Scale, recipe_named, with_model
 from recollect.evaluation.metrics import LogProbs, accuracy
 from recollect.evaluation.peers import peers
+from recollect.evaluation.refitted_peers import FEWEST_ROWS
 from recollect.evaluation.replay import Replayed, replay
 from recollect.evaluation.stream import Stream
 from recollect.live import Live
@@ -43,6 +44,7 @@ class Runs:
     log_probs: dict[str, list[LogProbs]] = field(default_factory=dict)
     in_distribution: dict[str, list[float]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def add(self, name: str, log_probs: LogProbs, seconds: float, before: float | None = None) -> None:
         self.log_probs.setdefault(name, []).append(log_probs)
@@ -140,26 +142,49 @@ def run_peers(
     runs: Runs,
     display: Display,
     kept: Kept | None = None,
+    *,
+    every: int | float | None = None,
+    called: Mapping[str, str] | None = None,
 ) -> None:
-    """Every peer once; for the frozen ones also how they did on the newest part of the past."""
+    """Every peer once; for the frozen ones also how they did on the newest part of the past.
+
+    Refits come `every` so often, by default with every bin. `called` are other names for some of the peers.
+    """
     before = held_out_stream(stream)
     kept = kept or Kept(None, {})
     for name in names:
 
         def compute(name: str = name) -> Arrays:
             started = time.perf_counter()
+            skipped: list[int | float] = []
             with display.rows(name, 1) as advance:
                 (peer,) = peers(
-                    period=period, year=year, names=[name], on_progress=lambda done, total: advance(done, total)
+                    period=period,
+                    year=year,
+                    every=every,
+                    names=[name],
+                    on_progress=lambda done, total: advance(done, total),
+                    on_skip=skipped.append,
                 )
                 answers = peer.predict(stream)
                 seconds = time.perf_counter() - started
                 frozen = name.endswith("_frozen") and len(before.asked)
                 accuracy_before = accuracy(peer.predict(before), before.labels[before.asked]) if frozen else np.nan
-            return {"log_probs": answers, "seconds": np.array(seconds), "before": np.array(accuracy_before)}
+            return {
+                "log_probs": answers,
+                "seconds": np.array(seconds),
+                "before": np.array(accuracy_before),
+                "skipped": np.array(len(skipped)),
+            }
 
         found = kept.get(name, compute)
-        runs.add(name, found["log_probs"], float(found["seconds"]), float(found["before"]))
+        shown = (called or {}).get(name, name)
+        runs.add(shown, found["log_probs"], float(found["seconds"]), float(found["before"]))
+        if found["skipped"]:
+            runs.notes.append(
+                f"{shown}: {int(found['skipped'])} refits were left out, too few rows ({FEWEST_ROWS} are needed, of "
+                "two classes) were known in the span it looks back on; the fit before was kept"
+            )
 
 
 def held_out_stream(stream: Stream) -> Stream:

@@ -19,6 +19,7 @@ LABEL_NAMES = ("label", "target", "class", "y")
 WORDS_OF_TEXT = 3  # on average; fewer is a name or a code
 OFTEN = 0.5  # texts of which fewer than this share differ are categories
 DIFFERENT_TEXTS = 0.2  # fewer different ones are phrases that repeat: categories too
+GIVES_LABEL_AWAY = "each of its values comes with one label only: is it known before the label?"
 
 
 def infer_schema(
@@ -265,5 +266,5 @@ def _leaks(rows: pl.DataFrame, label: str, roles: dict[str, str]) -> dict[str, A
             continue
         groups = rows.select(name, label).drop_nulls().group_by(name).agg(pl.col(label).n_unique())
         if 2 <= groups.height <= rows.height / 20 and (groups[label] == 1).all():
-            found[name] = "each of its values comes with one label only: is it known before the label?"
+            found[name] = GIVES_LABEL_AWAY
     return found
