@@ -33,6 +33,8 @@ from recollect.training.progress import Display
 REFIT = "recollect_refit_"
 """Before the span, in the names of our models that are trained anew."""
 
+MOST_REFITS = 1000
+
 PERIODS = 4
 """What refitted peers look back on where times are plain numbers, which know no year."""
 
@@ -86,6 +88,8 @@ def compare(
     kept = Kept(out / PARTS, {**data, "scale": options.scale})
     spans = PeerSpans.of(stream, options, plain)
     refits = {f"{REFIT}{span_text(every, plain)}": every for every in sorted(options.refit)}
+    for every in options.refit:
+        _check_refits(stream, every, span_text(every, plain))
     with Display() as display:
         for seed in options.seeds:
             ours = Ours(stream, seed, options.scale, display, kept)
@@ -164,6 +168,13 @@ def _show(report: dict[str, Any], out: Path) -> None:
     for line in report["verdict"]["lines"]:
         console.print(f"  {line}")
     console.print(f"\nreport: {out / 'report.html'} (report.json and predictions.parquet beside it)")
+
+
+def _check_refits(stream: Stream, every: int | float, text: str) -> None:
+    """A unit mistaken is told before days are spent on it."""
+    count = int((stream.time[-1].item() - stream.cutoff) // every)
+    if count > MOST_REFITS:
+        raise SettingError(f"--refit {text} would train {count:,} times: choose a longer span")
 
 
 def _delayed(events: Events, delay: int | float) -> Events:

@@ -135,7 +135,8 @@ def _how_far_apart(found: Accuracies, refits: Mapping[str, str]) -> tuple[dict[s
     longest = [name for name in spans if found[name] >= found[best] - CLEAR][-1]
     told = ", ".join(f"{span} {found[name]:.3f}" for name, span in spans.items())
     advice = "needs no refitting" if longest == OURS else f"can go {spans[longest]} between refits"
-    line = f"Recollect {advice}: the longest within half a point of the best. By span between refits: {told}."
+    cost = "" if longest == best else f" for less than half a point below {spans[best]}"
+    line = f"Recollect {advice}{cost}. By span between refits: {told}."
     return {"best": spans[best], "longest": spans[longest]}, [line]
 
 

@@ -157,6 +157,11 @@ def test_refits_without_a_span_between_them(tmp_path: Path, recollect: Ran, span
     assert not (tmp_path / "out").exists()
 
 
+def test_far_too_many_refits(tmp_path: Path, recollect: Ran) -> None:
+    ran = recollect("compare", table(tmp_path, good_row), "--refit", "1m", "--out", tmp_path / "out")
+    assert_refused(ran, "--refit 1m would train 18,720 times", "choose a longer span")
+
+
 def test_no_column_to_learn_from(tmp_path: Path, recollect: Ran) -> None:
     data = table(tmp_path, lambda day: f"2020-01-{day:02d},{day % 2}", "when,label")
     assert_refused(recollect("compare", data, "--out", tmp_path / "out"), "no column is left to learn from")
