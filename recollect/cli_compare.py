@@ -1,11 +1,11 @@
 """`recollect compare`, the main job: thin, like the rest of the command line."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from recollect.cli_config import ConfigOption, JsonOption, report_in
+from recollect.cli_config import ConfigOption, JsonOption, report_in, told_how_to_go_on
 from recollect.cli_reproduce import (
     BadRowsOption,
     CacheOption,
@@ -19,11 +19,15 @@ from recollect.cli_reproduce import (
     ForceOption,
     IgnoredColumns,
     NumericColumns,
-    ScaleOption,
     TextColumns,
     ThreadsOption,
     TimeUnitOption,
 )
+
+CompareScaleOption = Annotated[
+    Literal["quick", "default"],
+    typer.Option(help="quick: 150 steps of training; default: as many as the data ask for."),
+]
 
 
 def compare(
@@ -46,9 +50,14 @@ def compare(
     categorical: CategoricalColumns = None,
     embedding: EmbeddingColumns = None,
     ignore: IgnoredColumns = None,
-    bins: Annotated[int, typer.Option(min=1, help="Periods after the cutoff; peers are refitted at each.")] = 10,
+    bins: Annotated[int, typer.Option(min=1, help="Periods after the cutoff; peers are refitted with each.")] = 10,
     refit: Annotated[
-        str | None, typer.Option(help="Also train Recollect anew every so often: 90d, or a plain number.")
+        list[str] | None,
+        typer.Option(
+            help="Also train Recollect anew every so often: 90d, or a plain number; may be repeated, "
+            "to see how far apart refits can be.",
+            show_default="never",
+        ),
     ] = None,
     peer: Annotated[
         list[str] | None,
@@ -59,6 +68,16 @@ def compare(
             show_default="the fast ones",
         ),
     ] = None,
+    peer_window: Annotated[
+        str | None,
+        typer.Option(
+            help="What peers called refit_year look back on: 180d, or a plain number.",
+            show_default="365d, or 4 periods of plain numbers",
+        ),
+    ] = None,
+    peer_period: Annotated[
+        str | None, typer.Option(help="How often peers are refitted: 30d, or a plain number.", show_default="--bins")
+    ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0")] = None,
     bad_rows: BadRowsOption = "fail",
     embedder: EmbedderOption = "wordllama",
@@ -67,7 +86,7 @@ def compare(
     embed_tokens: EmbedTokensOption = None,
     embed_backend: EmbedBackendOption = None,
     cache: CacheOption = None,
-    scale: ScaleOption = "default",
+    scale: CompareScaleOption = "default",
     config: ConfigOption = None,
     out: Annotated[Path | None, typer.Option(help="Where the report goes.", show_default="runs/compare-NAME")] = None,
     force: ForceOption = False,
@@ -101,8 +120,10 @@ def compare(
         "embedding": embedding or [],
         "ignore": ignore or [],
         "bins": bins,
-        "refit": refit,
+        "refit": refit or [],
         "peers": peer or [],
+        "peer_window": peer_window,
+        "peer_period": peer_period,
         "seeds": seed or [0],
         "bad_rows": bad_rows,
         "embedder": EmbedderSpec(embedder, embed_width, embed_prompt, embed_tokens, embed_backend),
@@ -112,4 +133,5 @@ def compare(
     out = out or Path("runs") / f"compare-{reading.name_of(data)}"
     with report_in(settings, out, as_json):
         events, schema, options, name = reading.read(data, given)
-        run(events, schema, options, name=name, out=out, cache=cache or default_cache(), force=force)
+        with told_how_to_go_on():
+            run(events, schema, options, name=name, out=out, cache=cache or default_cache(), force=force)

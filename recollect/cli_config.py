@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from recollect import plain_json
 from recollect.errors import SettingError
 
 CONFIG = "config.toml"
@@ -111,5 +112,15 @@ def report_in(settings: Mapping[str, Any], out: Path, as_json: bool) -> Iterator
         typer.echo((out / "report.json").read_text())
 
 
+@contextlib.contextmanager
+def told_how_to_go_on() -> Iterator[None]:
+    """Around what keeps its parts: stopped with Ctrl-C, it says that nothing is lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("recollect: stopped; run the same command to go on from here", err=True)
+        raise
+
+
 def echo_json(value: Any) -> None:
-    typer.echo(json.dumps(value, default=str))
+    typer.echo(plain_json.as_json(value, str))

@@ -1,28 +1,28 @@
 """Does it help on my data? One table in; Recollect, its peers, a replay of all after the cutoff and a verdict out."""
 
 import resource
-import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
 
 from recollect import __version__
 from recollect.comparison.answers import write_every_answer
+from recollect.comparison.notes import delay_text, notes, reasons, window_note
+from recollect.comparison.ours import Ours
 from recollect.comparison.page import write_page
-from recollect.comparison.runs import PARTS, Arrays, Kept, Runs, answer_all, asked_and_before, fit_default, run_peers
+from recollect.comparison.runs import PARTS, Arrays, Kept, Runs, run_peers
+from recollect.comparison.spans import YEAR, rough_text, span_text
 from recollect.comparison.story import calibration, label_rates, over_time, precedent_story
 from recollect.comparison.verdict import judge
 from recollect.config import Scale
 from recollect.data.embedding import EmbedderSpec
 from recollect.data.events import Events
-from recollect.data.inference import NOT_THE_IDS
 from recollect.data.schema import TableSchema
-from recollect.data.tables.raw import column_of
+from recollect.errors import SettingError
 from recollect.evaluation.answer_table import answer_table, write_table
 from recollect.evaluation.metrics import accuracy, interval, previous_labels, scores_by_bin
 from recollect.evaluation.output import claim, finish, moment
@@ -32,26 +32,36 @@ from recollect.evaluation.stream import Stream
 from recollect.evaluation.table_stream import Prepared, after_share, prepare
 from recollect.training.progress import Display
 
-DAY = 24 * 3600 * 10**9
-YEAR = 365 * DAY
+REFIT = "recollect_refit_"
+"""Before the span, in the names of our models that are trained anew."""
+
+MOST_REFITS = 1000
+
+PERIODS = 4
+"""What refitted peers look back on where times are plain numbers, which know no year."""
 
 
 @dataclass(frozen=True)
 class Options:
     """What a comparison may be told. `cutoff` is a moment of the data, or the share of rows that come before it.
 
-    `label_delay` and `refit` are spans in the data's own unit of time (nanoseconds, or plain numbers).
+    `label_delay`, each `refit`, `peer_window` and `peer_period` are spans in the data's own unit of time (nanoseconds,
+    or plain numbers). Refitted peers look back on the window, None for a year, and are refitted every period, None for
+    with every bin. `notes` go into the report.
     """
 
     cutoff: int | float | None = None
     share: float = 0.5
     label_delay: int | float = 0
     bins: int = 10
-    refit: int | float | None = None
+    refit: tuple[int | float, ...] = ()
     seeds: tuple[int, ...] = (0,)
     peers: tuple[str, ...] = DEFAULT
+    peer_window: int | float | None = None
+    peer_period: int | float | None = None
     embedder: EmbedderSpec = field(default_factory=EmbedderSpec)
     scale: Scale = "default"
+    notes: tuple[str, ...] = ()
 
 
 def compare(
@@ -74,32 +84,86 @@ def compare(
         embedder=options.embedder,
         cache=cache,
     )
-    stream, runs = prepared.stream, Runs()
-    # Whom else it is compared with, and by how many seeds, changes no run: what is there is taken.
-    settings = {name: value for name, value in asdict(options).items() if name not in ("peers", "seeds")}
-    kept = Kept(out / PARTS, {"data": stream.digest(), "schema": schema.to_json(), **settings})
-    period = (stream.time[-1].item() - stream.cutoff) / options.bins
-    year = min(YEAR, 4 * period) if np.issubdtype(stream.time.dtype, np.integer) else 4 * period
+    stream, runs, plain = prepared.stream, Runs(), schema.plain_times
+    # Nothing else changes a run: with one peer, seed or refit more, what is there is taken.
+    data = {"data": stream.digest(), "schema": schema.to_json(), "embedder": options.embedder}
+    kept = Kept(out / PARTS, {**data, "scale": options.scale})
+    spans = PeerSpans.of(stream, options, plain)
+    refits = {f"{REFIT}{span_text(every, plain)}": every for every in sorted(options.refit)}
+    for every in options.refit:
+        _check_refits(stream, every, span_text(every, plain))
     with Display() as display:
         for seed in options.seeds:
-            ours = kept.get(f"recollect-{seed}", partial(_ours, prepared, seed, options, display, out))
-            seconds = float(ours["train_seconds"] + ours["answer_seconds"])
-            runs.add("recollect", ours["log_probs"], seconds, float(ours["before"]))
-            runs.add("no_context", ours["no_context"], seconds, float(ours["before_no_context"]))
-            if options.refit is not None:
-                compute = partial(_refitted, stream, options.refit, seed, options, display)
-                again = kept.get(f"recollect_refit-{seed}", compute)
-                runs.add("recollect_refit", again["log_probs"], float(again["seconds"]))
+            ours = Ours(stream, seed, options.scale, display, kept)
+            ours.save(out / f"model-{seed}", prepared)
+            found = ours.frozen()
+            seconds = float(found["train_seconds"] + found["answer_seconds"])
+            runs.add("recollect", found["log_probs"], seconds, float(found["before"]))
+            runs.add("no_context", found["no_context"], seconds, float(found["before_no_context"]))
+            for refit, every in refits.items():
+                again = ours.refitted(every)
+                runs.add(refit, again["log_probs"], float(again["seconds"]))
             if seed == options.seeds[0]:
-                first = ours
-        run_peers(stream, options.peers, period, year, runs, display, kept)
-    report = _report(name, prepared, runs, first, options, schema)
+                first = found
+        run_peers(
+            stream,
+            options.peers,
+            spans.period,
+            spans.window,
+            runs,
+            display,
+            Kept(out / PARTS, {**data, "bins": options.bins, **asdict(spans)}),
+            every=options.peer_period,
+            called={peer: spans.called(peer) for peer in options.peers},
+        )
+    report = _report(name, prepared, runs, first, options, schema, spans)
     write_predictions(out / "predictions.parquet", prepared, first)
     write_every_answer(out, prepared, runs, options.seeds, options.peers)
     write_page(report, out / "report.html")
     finish(out, report)
     _show(report, out)
     return report
+
+
+@dataclass(frozen=True)
+class PeerSpans:
+    """What refitted peers look back on, and how often they are refitted: a `period`, and a longer `window`.
+
+    `named` is what the window is called in the name of a peer: `year` unless another was asked for.
+    """
+
+    period: int | float
+    window: int | float
+    period_text: str
+    window_text: str
+    named: str = "year"
+
+    @staticmethod
+    def of(stream: Stream, options: Options, plain: bool) -> "PeerSpans":
+        bin_span = (stream.time[-1].item() - stream.cutoff) / options.bins
+        period, window = options.peer_period or bin_span, options.peer_window
+        period_text = rough_text(period, plain) if options.peer_period is None else span_text(period, plain)
+        if window is None and plain:
+            return PeerSpans(period, PERIODS * period, period_text, f"{PERIODS} periods")
+        if window is None or (window == YEAR and not plain):
+            return PeerSpans(period, YEAR, period_text, "year")
+        text = span_text(window, plain)
+        return PeerSpans(period, window, period_text, text, text)
+
+    def called(self, peer: str) -> str:
+        """The name of a peer with what it really looks back on."""
+        return f"{peer.removesuffix('year')}{self.named}" if peer.endswith("_refit_year") else peer
+
+    def about(self, peers: Iterable[str]) -> dict[str, str]:
+        """What refitted peers do, by name."""
+        ends = {"_refit_period": "period", f"_refit_{self.named}": self.window_text}
+        families = {"logreg": "logistic regression", "lightgbm": "LightGBM"}
+        return {
+            peer: f"{families[peer.split('_')[0]]}, fitted anew every {self.period_text}, on the last {what}"
+            for peer in peers
+            for end, what in ends.items()
+            if peer.endswith(end) and peer.split("_")[0] in families
+        }
 
 
 def _show(report: dict[str, Any], out: Path) -> None:
@@ -109,6 +173,13 @@ def _show(report: dict[str, Any], out: Path) -> None:
     for line in report["verdict"]["lines"]:
         console.print(f"  {line}")
     console.print(f"\nreport: {out / 'report.html'} (report.json and predictions.parquet beside it)")
+
+
+def _check_refits(stream: Stream, every: int | float, text: str) -> None:
+    """A unit mistaken is told before days are spent on it."""
+    count = int((stream.time[-1].item() - stream.cutoff) // every)
+    if count > MOST_REFITS:
+        raise SettingError(f"--refit {text} would train {count:,} times: choose a longer span")
 
 
 def _delayed(events: Events, delay: int | float) -> Events:
@@ -121,78 +192,39 @@ def _cutoff(events: Events, options: Options) -> int | float:
     return after_share(events.time, options.share) if options.cutoff is None else options.cutoff
 
 
-def _ours(prepared: Prepared, seed: int, options: Options, display: Display, out: Path) -> Arrays:
-    """Trained, saved beside the report, and asked everything; precedents as rows of the stream."""
-    stream = prepared.stream
-    started = time.perf_counter()
-    fitted = fit_default(stream, seed, options.scale, display, "recollect")
-    train_seconds = time.perf_counter() - started
-    model = replace(fitted.model, classes=prepared.classes[: stream.num_classes], intake=prepared.intake)
-    model.save(out / f"model-{seed}", force=True)
-    started = time.perf_counter()
-    result = answer_all(fitted.live(), stream, display, f"recollect, seed {seed}")
-    answer_seconds = time.perf_counter() - started
-    answers, before = asked_and_before(stream, result, result.log_probs)
-    plain, before_plain = asked_and_before(stream, result, result.head("no_context"))
-    row_of = torch.from_numpy(stream.known_at).argsort(stable=True).numpy()
-    place = np.empty(len(stream), np.int64)
-    place[row_of[result.positions.numpy()]] = np.arange(len(result.positions))
-    chosen = place[stream.asked]
-    precedents = result.answers.precedents.numpy()[chosen]
-    return {
-        "log_probs": answers,
-        "no_context": plain,
-        "before": np.array(before),
-        "before_no_context": np.array(before_plain),
-        "train_seconds": np.array(train_seconds),
-        "answer_seconds": np.array(answer_seconds),
-        "answered": np.array(len(result.positions)),
-        "precedents": np.where(precedents >= 0, row_of[np.maximum(precedents, 0)], -1),
-        "attention": result.answers.attention.numpy()[chosen],
-    }
-
-
-def _refitted(stream: Stream, every: int | float, seed: int, options: Options, display: Display) -> Arrays:
-    """Weights trained anew every so often on all that was known by then; the history grows in between as ever."""
-    started = time.perf_counter()
-    starts = np.arange(stream.cutoff, stream.time[-1].item() + 1, every)
-    parts = []
-    for number, start in enumerate(starts.tolist()):
-        stop = starts[number + 1] if number + 1 < len(starts) else np.inf
-        here = replace(stream, cutoff=start)
-        mine = stream.time[here.asked] < stop
-        if mine.any():
-            name = f"recollect, refit {number + 1} of {len(starts)}"
-            fitted = fit_default(here, seed, options.scale, display, name)
-            result = answer_all(fitted.live(), here, display, name)
-            parts.append(asked_and_before(here, result, result.log_probs)[0][mine])
-    width = max(part.shape[1] for part in parts)
-    padded = [np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=-np.inf) for part in parts]
-    return {"log_probs": np.concatenate(padded), "seconds": np.array(time.perf_counter() - started)}
-
-
 def _report(
-    name: str, prepared: Prepared, runs: Runs, ours: Arrays, options: Options, schema: TableSchema
+    name: str, prepared: Prepared, runs: Runs, ours: Arrays, options: Options, schema: TableSchema, spans: PeerSpans
 ) -> dict[str, Any]:
-    stream = prepared.stream
+    stream, plain = prepared.stream, schema.plain_times
     labels, bins = stream.labels[stream.asked], stream.bins[stream.asked]
-    verdict = judge(runs.log_probs, labels, bins)
+    refits = {each: each.removeprefix(REFIT) for each in runs.log_probs if each.startswith(REFIT)}
+    verdict = judge(runs.log_probs, labels, bins, refits)
+    peers = spans.about(runs.log_probs)
+    looking_back = any(peer.endswith(f"_{spans.named}") for peer in peers)
     previous = previous_labels(stream.labels, stream.time, stream.known_at)[stream.asked]
     confident = interval(accuracy, ours["log_probs"], labels, bins, resamples=300)
     return {
         "data": name,
         "recollect": __version__,
-        "cutoff": moment(stream.time[stream.asked[0]]),
-        "label_delay": _delay_text(stream),
+        "cutoff": moment(stream.cutoff),
+        "label_delay": delay_text(stream, plain),
         "rows": {"past": len(stream.past), "asked": len(stream.asked)},
         "schema": schema.roles(),
-        "notes": notes(prepared),
+        "why": reasons(schema),
+        "notes": [
+            *options.notes,
+            *notes(prepared),
+            *(window_note(stream, spans.window, plain) if looking_back else ()),
+            *runs.notes,
+        ],
+        "about": peers | {each: f"our model, its weights trained anew every {span}" for each, span in refits.items()},
         "verdict": {
             "helps": verdict.helps,
             "headline": verdict.headline,
             "lines": verdict.lines,
             "differences": {peer: asdict(found) for peer, found in verdict.differences.items()},
             "accuracy": asdict(confident),
+            "refits": verdict.refits,
         },
         "models": summarise(runs.log_probs, stream, runs.in_distribution),
         "over_time": over_time(runs.log_probs, stream),
@@ -211,42 +243,23 @@ def _report(
             "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "seconds": runs.seconds,
         },
-        "config": {**asdict(options), "schema": schema.to_json()},
+        "config": {**_told(options, plain), "schema": schema.to_json()},
     }
 
 
-def notes(prepared: Prepared) -> list[str]:
-    """What was handled without asking, for people to know."""
-    stream = prepared.stream
-    ignored = {name: why for name, why in prepared.intake.schema.ignored.items() if why != "declared"}
-    left_out = {**ignored, **prepared.intake.features.left_out}
-    found = [f"column {name} is left out: {why}" for name, why in left_out.items()]
-    for name, why in prepared.intake.schema.why.items():
-        if why.endswith(NOT_THE_IDS.format(name=name)):
-            found.append(f"column {name}: {why}")
-    for column in prepared.intake.features.categorical:
-        if column.shared:
-            found.append(f"rare and unknown values of {column.name} share one place")
-    for name in (*prepared.intake.schema.numeric, *prepared.intake.schema.categorical):
-        missing = column_of(prepared.events.columns, name).is_null().mean()
-        if isinstance(missing, float) and missing > 0:
-            found.append(f"{100 * missing:.0f}% of {name} is missing; that is a signal of its own")
-    for code in range(stream.num_classes, len(prepared.classes)):
-        first = int(np.flatnonzero(stream.labels == code)[0])
-        found.append(
-            f"class {prepared.classes[code]!r} first comes after the cutoff ({moment(stream.time[first])}); "
-            "it can be answered once it has precedents"
-        )
-    return found
+def _told(options: Options, plain: bool) -> dict[str, Any]:
+    """Options as people write them: spans and moments, not nanoseconds."""
 
+    def told(span: int | float | None) -> str | None:
+        return None if span is None else span_text(span, plain)
 
-def _delay_text(stream: Stream) -> str:
-    late = np.median(stream.known_at - stream.time)
-    if late == 0:
-        return "labels are known at once"
-    if np.issubdtype(stream.time.dtype, np.integer):
-        return f"labels are known {late / DAY:.3g} days later (median)"
-    return f"labels are known {late:.3g} later (median)"
+    return asdict(options) | {
+        "cutoff": None if options.cutoff is None else moment(options.cutoff),
+        "label_delay": told(options.label_delay),
+        "refit": [told(span) for span in options.refit],
+        "peer_window": told(options.peer_window),
+        "peer_period": told(options.peer_period),
+    }
 
 
 def write_predictions(path: Path, prepared: Prepared, ours: Arrays) -> None:

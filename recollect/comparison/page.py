@@ -18,6 +18,7 @@ from string import Template
 from typing import Any
 
 from recollect.evaluation.results import BLUE, COLUMNS, GREEN, LESS_IS_BETTER, OURS, PURPLE, STYLES
+from recollect.plain_json import without_nan
 
 DASHES = {"-": "", "--": "7 4", ":": "2 3", "-.": "8 3 2 3"}
 """Lines as matplotlib breaks them, and the same for SVG."""
@@ -43,7 +44,6 @@ COLUMN_NAMES = {
 }
 ABOUT = {
     "recollect": "our model: weights frozen at the cutoff, history growing with every label",
-    "recollect_refit": "our model, its weights trained anew as well",
     "no_context": "our model without precedents, frozen at the cutoff",
     "majority": "always the most common label of the past",
     "previous_label": "always the label that became known last",
@@ -61,6 +61,7 @@ ABOUT = {
         ("refit_year", "fitted anew each period, on the last year"),
     )
 }
+"""Of models that a report says nothing about itself."""
 
 
 def write_page(report: Mapping[str, Any], path: Path) -> None:
@@ -79,14 +80,14 @@ def write_page(report: Mapping[str, Any], path: Path) -> None:
         title=html.escape(f"Recollect on {report.get('data') or 'your data'}"),
         verdict=_verdict(report),
         facts=_facts(_told(report)),
-        about=_about(report.get("models") or ()),
+        about=_about(report),
         cost=_cost(report.get("cost") or {}),
         settings=_settings(report),
         style=style,
         charts=charts,
         sections=sections,
         report=_as_data(report),
-        words=_as_data(_words(_names(report))),
+        words=_as_data(_words(_names(report), _said_of(report))),
     )
     path.write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
 
@@ -102,17 +103,17 @@ def _digest(text: str) -> str:
 
 def _as_data(value: Any) -> str:
     """JSON that may stand inside a script element: no text can end the element early."""
-    return json.dumps(_plain(value), default=str, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(_exact(without_nan(value)), default=str, allow_nan=False, separators=(",", ":")).replace(
+        "<", "\\u003c"
+    )
 
 
-def _plain(value: Any) -> Any:
-    """The same, as JavaScript can hold it: no nan or infinity, and long whole numbers as text, digit by digit."""
+def _exact(value: Any) -> Any:
+    """The same, as JavaScript can hold it: long whole numbers are texts, digit by digit."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return {str(key): _exact(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_exact(each) for each in value]
     if isinstance(value, int) and abs(value) > EXACT_IN_JAVASCRIPT:
         return str(value)
     return value
@@ -142,10 +143,15 @@ def _told(report: Mapping[str, Any]) -> dict[str, str | None]:
     }
 
 
-def _about(names: Iterable[str]) -> str:
-    return _folded(
-        "What these models are", ("model", "what it is"), [(name, ABOUT[name]) for name in names if name in ABOUT]
-    )
+def _said_of(report: Mapping[str, Any]) -> Mapping[str, str]:
+    """What a model is, by name: where the report knows better, such as the real span of a refit, as it says."""
+    return {**ABOUT, **(report.get("about") or {})}
+
+
+def _about(report: Mapping[str, Any]) -> str:
+    said = _said_of(report)
+    rows = [(name, said[name]) for name in report.get("models") or () if name in said]
+    return _folded("What these models are", ("model", "what it is"), rows)
 
 
 def _cost(cost: Mapping[str, Any]) -> str:
@@ -171,12 +177,13 @@ def _cost(cost: Mapping[str, Any]) -> str:
 
 
 def _settings(report: Mapping[str, Any]) -> str:
-    schema, config = report.get("schema") or {}, report.get("config") or {}
+    schema, config, why = (report.get(part) or {} for part in ("schema", "config", "why"))
+    columns = [(name, role, why.get(name)) for name, role in schema.items()]
     return _section(
         "settings",
         "Data and settings",
         _list(report.get("notes"))
-        + _folded("Columns", ("column", "used as"), list(schema.items()))
+        + _folded("Columns", ("column", "used as", "why"), columns)
         + _folded("Settings", ("setting", "value"), list(_flat(config))),
     )
 
@@ -206,7 +213,7 @@ def _list(lines: Iterable[str] | None) -> str:
     return f"<ul>{items}</ul>" if items else ""
 
 
-def _folded(title: str, heads: Sequence[str], rows: Sequence[tuple[str, Any]]) -> str:
+def _folded(title: str, heads: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> str:
     """A table of texts that opens when pressed."""
     if not rows:
         return ""
@@ -246,18 +253,26 @@ def _names(report: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(name for part in parts for name in part or ()))
 
 
-def _words(names: Iterable[str]) -> dict[str, Any]:
+def _words(names: Iterable[str], said: Mapping[str, str]) -> dict[str, Any]:
     """What things are called and mean, and how models are drawn: as in our other figures."""
     others = cycle([(colour, "-.") for colour in (BLUE, GREEN, PURPLE)])
     models = {}
     for name in names:
-        colour, line = STYLES.get(name) or next(others)
+        colour, line = STYLES.get(_like(name)) or next(others)
         # Black is the colour of the text, which is light on a dark page.
         shown = "currentColor" if colour == "#000000" else colour
-        models[name] = {"colour": shown, "dash": DASHES[line], "thick": name in OURS, "about": ABOUT.get(name)}
+        models[name] = {"colour": shown, "dash": DASHES[line], "thick": _like(name) in OURS, "about": said.get(name)}
     return {
         "models": models,
         "measures": MEASURES,
         "columns": {column: COLUMN_NAMES.get(column, column.replace("_", " ")) for column in COLUMNS},
         "less_is_better": LESS_IS_BETTER,
     }
+
+
+def _like(name: str) -> str:
+    """What a model is drawn like: one refitted in spans of its own like its kind."""
+    family, refit, span = name.partition("_refit_")
+    if not refit or span == "period":
+        return name
+    return f"{family}_refit" if family in OURS else f"{family}_refit_year"

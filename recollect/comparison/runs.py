@@ -21,9 +21,11 @@ import recollect
 from recollect.config import Scale, recipe_named, with_model
 from recollect.evaluation.metrics import LogProbs, accuracy
 from recollect.evaluation.peers import SLOW, Peer, peers
+from recollect.evaluation.refitted_peers import FEWEST_ROWS
 from recollect.evaluation.replay import Replayed, replay
 from recollect.evaluation.stream import Stream
 from recollect.live import Live
+from recollect.trained import Trained
 from recollect.training.fit import HELD_OUT, Fitted, Sizes, fit, sizes_for
 from recollect.training.progress import Display
 
@@ -42,6 +44,7 @@ class Runs:
     log_probs: dict[str, list[LogProbs]] = field(default_factory=dict)
     in_distribution: dict[str, list[float]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def add(self, name: str, log_probs: LogProbs, seconds: float, before: float | None = None) -> None:
         self.log_probs.setdefault(name, []).append(log_probs)
@@ -72,6 +75,23 @@ class Kept:
         np.savez(beside, **result)  # type: ignore[arg-type]
         beside.rename(path)
         return result
+
+    def model(self, name: str, train: Callable[[], Trained]) -> tuple[Trained, float]:
+        """The same of a model, with the seconds that its training took."""
+        fresh = []
+
+        def timed() -> Arrays:
+            started = time.perf_counter()
+            fresh.append(train())
+            seconds = time.perf_counter() - started
+            if self.folder is not None:
+                fresh[0].save(self.folder / name, force=True)
+            return {"seconds": np.array(seconds)}
+
+        seconds = float(self.get(name, timed)["seconds"])
+        if self.folder is None or fresh:
+            return fresh[0], seconds
+        return Trained.load(self.folder / name), seconds
 
 
 @functools.cache
@@ -122,31 +142,47 @@ def run_peers(
     runs: Runs,
     display: Display,
     kept: Kept | None = None,
+    *,
+    every: int | float | None = None,
+    called: Mapping[str, str] | None = None,
 ) -> None:
     """Every peer once, and once more on the newest part of the past, with what came before that as its past.
 
     There it learns, or is refitted, as it does after the cutoff. The slow ones are spared that: it would take as long.
+    Refits come `every` so often, by default with every bin. `called` are other names for some of the peers.
     """
     if not names:
         return  # the past is copied for nobody: it may be large
     before = held_out_stream(stream)
     kept = kept or Kept(None, {})
     for name in names:
+        skipped: list[int | float] = []
         with display.rows(name, 1) as advance:
-            (peer,) = peers(period=period, year=year, names=[name], on_progress=advance)
-            found = kept.get(name, functools.partial(_asked_peer, peer, stream))
+            (peer,) = peers(
+                period=period, year=year, every=every, names=[name], on_progress=advance, on_skip=skipped.append
+            )
+            found = kept.get(name, functools.partial(_asked_peer, peer, stream, skipped))
             if name in SLOW or not (len(before.past) and len(before.asked)):
                 accuracy_before = float("nan")
             else:
-                earlier = kept.get(f"{name}-before", functools.partial(_asked_peer, peer, before))
+                earlier = kept.get(f"{name}-before", functools.partial(_asked_peer, peer, before, skipped))
                 accuracy_before = accuracy(earlier["log_probs"], before.labels[before.asked])
-        runs.add(name, found["log_probs"], float(found["seconds"]), accuracy_before)
+        shown = (called or {}).get(name, name)
+        runs.add(shown, found["log_probs"], float(found["seconds"]), accuracy_before)
+        if found["skipped"]:
+            runs.notes.append(
+                f"{shown}: {int(found['skipped'])} refits were left out, too few rows ({FEWEST_ROWS} are needed, of "
+                "two classes) were known in the span it looks back on; the fit before was kept"
+            )
 
 
-def _asked_peer(peer: Peer, stream: Stream) -> Arrays:
+def _asked_peer(peer: Peer, stream: Stream, skipped: list[int | float]) -> Arrays:
+    """`skipped` is where the peer tells of refits that it left out."""
+    skipped.clear()
     started = time.perf_counter()
     answers = peer.predict(stream)
-    return {"log_probs": answers, "seconds": np.array(time.perf_counter() - started)}
+    seconds = time.perf_counter() - started
+    return {"log_probs": answers, "seconds": np.array(seconds), "skipped": np.array(len(skipped))}
 
 
 def newest_of_past(stream: Stream) -> NDArray[np.int64]:

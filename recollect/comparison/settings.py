@@ -1,7 +1,6 @@
 """From what a person writes on the command line to events and options."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
@@ -11,13 +10,14 @@ import polars as pl
 from rich.console import Console
 
 from recollect.comparison.compare import Options
+from recollect.comparison.spans import length_from, span_from
 from recollect.data.events import Events
 from recollect.data.inference import infer_schema
 from recollect.data.reading import first_rows, read_all
 from recollect.data.schema import TableSchema, schema_table
 from recollect.data.tables.times import read_times
 from recollect.errors import DataError, SettingError
-from recollect.evaluation.peers import DEFAULT, SLOW, peers
+from recollect.evaluation.peers import DEFAULT, SLOW, lacking, peers
 from recollect.evaluation.table_stream import after_share
 
 EXAMPLE = "electricity"
@@ -26,29 +26,54 @@ EXAMPLE = "electricity"
 FEW_CLASSES = 10
 """So many may be in a table of any length: half of the rows of a tiny one."""
 
-UNITS = {"s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9, "w": 7 * 86_400 * 10**9}
-
 
 def read(data: Path, given: Mapping[str, Any]) -> tuple[Events, TableSchema, Options, str]:
     """The events of a table, and the options in its unit of time."""
     events, schema = read_table(data, given)
-    names = tuple(given["peers"]) or DEFAULT
-    if "all" in names:
-        names = DEFAULT + SLOW
-    peers(period=1, year=1, names=names)  # a wrong name is told before anything is trained
-    share, cutoff = cutoff_from(given["cutoff"], schema.plain_times)
+    plain = schema.plain_times
+
+    def length(role: str) -> int | float | None:
+        return None if given[role] is None else length_from(given[role], plain, f"--{role.replace('_', '-')}")
+
+    names, left_out = _peers(given["peers"])
+    share, cutoff = cutoff_from(given["cutoff"], plain)
     options = Options(
         cutoff=cutoff,
         share=share,
-        label_delay=span_from(given["label_delay"], schema.plain_times, "--label-delay"),
+        label_delay=_delay(given["label_delay"], schema),
         bins=given["bins"],
-        refit=None if given["refit"] is None else span_from(given["refit"], schema.plain_times, "--refit"),
+        refit=tuple(sorted({length_from(text, plain, "--refit") for text in given["refit"]})),
         seeds=tuple(given["seeds"]),
         peers=names,
+        peer_window=length("peer_window"),
+        peer_period=length("peer_period"),
         embedder=given["embedder"],
         scale=given["scale"],
+        notes=left_out,
     )
     return events, schema, options, name_of(data)
+
+
+def _delay(text: str, schema: TableSchema) -> int | float:
+    delay = span_from(text, schema.plain_times, "--label-delay")
+    if delay and schema.known_at is not None:
+        raise SettingError(
+            f"both --label-delay and the column {schema.known_at} say when labels are known: give one of them "
+            f"(--ignore {schema.known_at} leaves the column out)"
+        )
+    return delay
+
+
+def _peers(asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of peers, and a note on those that nobody asked for and that a missing package keeps out."""
+    if not asked:
+        missing = lacking(DEFAULT)
+        left_out = f"without the packages {', '.join(sorted(set(missing.values())))} these peers are left out: "
+        left_out += f"{', '.join(missing)}; pip install 'recollect[peers]' brings them"
+        return tuple(name for name in DEFAULT if name not in missing), (left_out,) if missing else ()
+    names = DEFAULT + SLOW if "all" in asked else tuple(asked)
+    peers(period=1, year=1, names=names)  # a wrong name is told before anything is trained
+    return names, ()
 
 
 def name_of(data: Path) -> str:
@@ -103,23 +128,6 @@ def _check_classes(events: Events, schema: TableSchema) -> None:
             f"the label {schema.label} has {different} different values in {len(events)} rows: a class for nearly "
             "every row can't be learned; name a column of classes with --label, or put these into ranges first"
         )
-
-
-def span_from(text: str, plain: bool, option: str) -> int | float:
-    """7d, 12h, 30m, 90s or 2w as nanoseconds; a number where times are plain numbers."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw]?)\s*", text)
-    if found is None:
-        raise SettingError(f"{option} {text!r} can't be read: write a span such as 7d, 12h or 30m, or a plain number")
-    number, unit = float(found[1]), found[2]
-    if number == 0:
-        return 0
-    if plain:
-        if unit:
-            raise SettingError(f"{option} {text!r} has a unit, but the times are plain numbers: give a plain number")
-        return number
-    if not unit:
-        raise SettingError(f"{option} {text!r} has no unit: write a span such as 7d, 12h or 30m")
-    return round(number * UNITS[unit])
 
 
 def cutoff_from(text: str, plain: bool) -> tuple[float, int | float | None]:

@@ -23,6 +23,7 @@ WORDS_OF_TEXT = 3  # on average; fewer is a name or a code
 MISTAKES = 0.01  # where more of the texts are no numbers, they are no column of numbers
 OFTEN = 0.5  # texts of which fewer than this share differ are categories
 DIFFERENT_TEXTS = 0.2  # fewer different ones are phrases that repeat: categories too
+GIVES_LABEL_AWAY = "each of its values comes with one label only: is it known before the label?"
 
 NOT_THE_IDS = "; it repeats or has gaps, so it doesn't name the rows: if it should, put that right and say --id {name}"
 """Behind the looks of a column that is called id and can't be one."""
@@ -316,5 +317,5 @@ def _leaks(rows: pl.DataFrame, label: str, roles: dict[str, str]) -> dict[str, A
         pairs = pl.DataFrame({"value": column_of(rows, name), "label": column_of(rows, label)}).drop_nulls()
         groups = pairs.group_by("value").agg(pl.col("label").n_unique())
         if 2 <= groups.height <= rows.height / 20 and (groups["label"] == 1).all():
-            found[name] = "each of its values comes with one label only: is it known before the label?"
+            found[name] = GIVES_LABEL_AWAY
     return found

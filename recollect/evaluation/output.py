@@ -1,6 +1,5 @@
 """Where a reproduction writes: report.json, figures as PNG and SVG, and DONE last; nothing is overwritten unasked."""
 
-import json
 from datetime import date, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from recollect.errors import OutputExistsError
+from recollect.plain_json import as_json
 
 DONE = "DONE"
 
@@ -23,7 +23,8 @@ def claim(out: Path, *, force: bool, resumable: str | None = None) -> None:
     if out.exists() and any(out.iterdir()) and not force and not interrupted:
         what = "a result" if (out / DONE).exists() else "files, of an interrupted run perhaps"
         raise OutputExistsError(f"{out} already holds {what}: add --force to replace it, or choose another --out")
-    out.mkdir(parents=True, exist_ok=True)
+    # Made at once, so that a run is known to be one that can be gone on with from its first moment.
+    (out / (resumable or "")).mkdir(parents=True, exist_ok=True)
     (out / DONE).unlink(missing_ok=True)
 
 
@@ -36,7 +37,7 @@ def finish(out: Path, report: dict[str, Any]) -> Path:
     """Write the report, beside and renamed, then DONE: what lacks it is not a result."""
     path = out / "report.json"
     beside = out / ".report.json.tmp"
-    beside.write_text(json.dumps(report, indent=1, default=_written))
+    beside.write_text(as_json(report, _written, indent=1))
     beside.rename(path)
     (out / DONE).touch()
     return path

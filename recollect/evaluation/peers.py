@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 from recollect.errors import SettingError
 from recollect.evaluation.online_peers import finetuned, prequential
-from recollect.evaluation.refitted_peers import fit_lightgbm, fit_logistic_regression, frozen, refitted
+from recollect.evaluation.refitted_peers import Skip, fit_lightgbm, fit_logistic_regression, frozen, refitted
 from recollect.evaluation.simple_peers import Answers, Progress, majority, previous_label, recent_neighbours
 from recollect.evaluation.stream import Stream
 
@@ -29,6 +29,10 @@ DEFAULT = (
 SLOW = ("arf", "leveraging_bagging", "hoeffding_adaptive", "finetuned")
 """To be asked for by name: those of River learn row by row, in plain Python."""
 
+PACKAGES = {"logreg": "sklearn", "lightgbm": "lightgbm", "arf": "river"}
+PACKAGES |= {"leveraging_bagging": "river", "hoeffding_adaptive": "river"}
+"""What peers whose names start so are made of, where that is not of this package."""
+
 
 @dataclass(frozen=True)
 class Peer:
@@ -42,38 +46,44 @@ def peers(
     *,
     period: int | float,
     year: int | float,
+    every: int | float | None = None,
     names: Sequence[str] = DEFAULT,
     neighbours: int = 32,
     recent: int = 3000,
     seed: int = 0,
     on_progress: Progress | None = None,
+    on_skip: Skip | None = None,
 ) -> tuple[Peer, ...]:
     """The peers of these names. `period` and `year` are what refits look back on, in the stream's unit of time.
 
+    Refits come `every` so often, by default with every bin; `on_skip` is told of each that too few rows didn't allow.
     `recent_neighbours` asks so many `neighbours` among the `recent` newest rows. `on_progress` is told how far the peer
     at work has come: (done, total), in rows or in fits.
     """
     told = on_progress or (lambda done, total: None)
     lightgbm = partial(fit_lightgbm, seed=seed)
-    table: dict[str, tuple[str | None, Callable[[Stream], Answers]]] = {
-        "majority": (None, majority),
-        "previous_label": (None, previous_label),
-        "recent_neighbours": (
-            None,
-            partial(recent_neighbours, neighbours=neighbours, recent=recent, on_progress=told),
-        ),
-        "finetuned": (None, partial(finetuned, seed=seed, on_progress=told)),
+    again = partial(refitted, every=every, on_progress=told, on_skip=on_skip or (lambda moment: None))
+    table: dict[str, Callable[[Stream], Answers]] = {
+        "majority": majority,
+        "previous_label": previous_label,
+        "recent_neighbours": partial(recent_neighbours, neighbours=neighbours, recent=recent, on_progress=told),
+        "finetuned": partial(finetuned, seed=seed, on_progress=told),
     }
-    for name, package, fit in (("logreg", "sklearn", fit_logistic_regression), ("lightgbm", "lightgbm", lightgbm)):
-        table[f"{name}_frozen"] = package, partial(frozen, fit=fit)
-        table[f"{name}_refit_period"] = package, partial(refitted, fit=fit, span=period, on_progress=told)
-        table[f"{name}_refit_year"] = package, partial(refitted, fit=fit, span=year, on_progress=told)
+    for name, fit in (("logreg", fit_logistic_regression), ("lightgbm", lightgbm)):
+        table[f"{name}_frozen"] = partial(frozen, fit=fit)
+        table[f"{name}_refit_period"] = partial(again, fit=fit, span=period)
+        table[f"{name}_refit_year"] = partial(again, fit=fit, span=year)
     for name in ("arf", "leveraging_bagging", "hoeffding_adaptive"):
-        table[name] = "river", partial(prequential, name=name, seed=seed, on_progress=told)
+        table[name] = partial(prequential, name=name, seed=seed, on_progress=told)
     for name in names:
         if name not in table:
             raise SettingError(f'there is no peer "{name}": choose among {", ".join(DEFAULT + SLOW)}')
-        needed = table[name][0]
-        if needed is not None and find_spec(needed) is None:
-            raise SettingError(f"peer {name} needs the package {needed}: pip install 'recollect[peers]'")
-    return tuple(Peer(name, table[name][1]) for name in names)
+    for name, package in lacking(names).items():
+        raise SettingError(f"peer {name} needs the package {package}: pip install 'recollect[peers]'")
+    return tuple(Peer(name, table[name]) for name in names)
+
+
+def lacking(names: Sequence[str]) -> dict[str, str]:
+    """Those of these peers whose package is not installed, with its name."""
+    packages = {name: PACKAGES[family] for name in names for family in PACKAGES if name.startswith(family)}
+    return {name: package for name, package in packages.items() if find_spec(package) is None}

@@ -39,6 +39,9 @@ class Fitted(Protocol):
     def predict_proba(self, table: Any, /) -> Any: ...
 
 
+Skip = Callable[[int | float], None]
+"""Told the moment of a refit that was left out."""
+
 Fit = Callable[[Table, Int[np.ndarray, " rows"]], Fitted]
 
 
@@ -47,14 +50,17 @@ def frozen(stream: Stream, *, fit: Fit) -> Answers:
     return _answers(_fit_past(stream, fit), stream.table[stream.asked], answer_width(stream))
 
 
-def refitted(stream: Stream, *, fit: Fit, span: int | float, on_progress: Progress) -> Answers:
-    """A model fitted anew at the start of each bin, on rows known by then and no older than `span`.
+def refitted(
+    stream: Stream, *, fit: Fit, span: int | float, every: int | float | None, on_progress: Progress, on_skip: Skip
+) -> Answers:
+    """A model fitted anew at the start of each bin, or `every` so often, on rows known by then, none older than `span`.
 
     Where a window has too few rows or one class only, the fit before is kept; before any, that on the whole past.
     """
     width = answer_width(stream)
     found = np.empty((len(stream.asked), width))
-    groups = rows_by_bin(stream.bins[stream.asked])
+    since = stream.time[stream.asked] - stream.cutoff
+    groups = rows_by_bin(stream.bins[stream.asked] if every is None else (since // every).astype(np.int64))
     model: Fitted | None = None
     for done, places in enumerate(groups):
         rows = stream.asked[places]
@@ -62,8 +68,9 @@ def refitted(stream: Stream, *, fit: Fit, span: int | float, on_progress: Progre
         window = stream.known_before(moment, moment - span)
         if _worth_fitting(stream.labels[window]):
             model = fit(stream.table[window], stream.labels[window])
-        elif model is None:
-            model = _fit_past(stream, fit)
+        else:
+            on_skip(moment)
+            model = _fit_past(stream, fit) if model is None else model
         found[places] = _answers(model, stream.table[rows], width)
         on_progress(done + 1, len(groups))
     return found

@@ -151,7 +151,8 @@ def results_table(models: Mapping[str, Mapping[str, Any]], title: str | None = N
         means = [model[column]["mean"] for model in models.values() if model[column] is not None]
         best[column] = (min if column in LESS_IS_BETTER else max)(means, default=None)
     for name, model in models.items():
-        cells = [Text(name, style="bold" if name in OURS else "")]
+        ours = name in OURS or name.startswith("recollect_refit_")
+        cells = [Text(name, style="bold" if ours else "")]
         for column in COLUMNS:
             value = model[column]
             if value is None:

@@ -1,5 +1,6 @@
 """A table of events as the stream that models and peers are compared on, with what it takes to see new rows alike."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,12 @@ def prepare(
         raise DataError(
             f"the label is always {classes[0]!r} before the cutoff: choose a later cutoff, or another label column"
         )
+    if not schema.features:
+        raise _nothing_to_learn_from(schema.ignored)
     embeddings = embed_texts(events.columns, schema, embedder, cache)
     intake = seen_as[0] if seen_as else fit_intake(events.columns, past, schema, embedder, embeddings)
     if not intake.features.specs:
-        left_out = "; ".join(f"{name}: {why}" for name, why in intake.features.left_out.items())
-        raise DataError(f"no column is left to learn from ({left_out or 'none was given'}): declare other features")
+        raise _nothing_to_learn_from(intake.features.left_out)
     stream = make_stream(
         events.columns,
         intake,
@@ -85,6 +87,11 @@ def prepare(
         of_past,
     )
     return Prepared(stream, intake, classes, events)
+
+
+def _nothing_to_learn_from(left_out: Mapping[str, str]) -> DataError:
+    reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+    return DataError(f"no column is left to learn from ({reasons or 'none was given'}): declare other features")
 
 
 def class_names(labels: pl.Series, past: NDArray[np.int64], first: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect import cli
-from recollect.comparison.compare import notes
+from recollect.comparison.notes import notes
 from recollect.data.features import MOST_CATEGORIES, fit_features
 from recollect.data.inference import infer_schema
 from recollect.data.reading import read_all
@@ -165,9 +165,27 @@ def test_an_unknown_peer_is_told_before_training(tmp_path: Path, recollect: Ran)
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("span", ["0", "0d", "-5d"])
+def test_refits_without_a_span_between_them(tmp_path: Path, recollect: Ran, span: str) -> None:
+    ran = recollect("compare", table(tmp_path, good_row), "--refit", span, "--out", tmp_path / "out")
+    assert_refused(ran, f"--refit '{span}' has no length", "such as 90d")
+    assert not (tmp_path / "out").exists()
+
+
+def test_far_too_many_refits(tmp_path: Path, recollect: Ran) -> None:
+    ran = recollect("compare", table(tmp_path, good_row), "--refit", "1m", "--out", tmp_path / "out")
+    assert_refused(ran, "--refit 1m would train 18,720 times", "choose a longer span")
+
+
+def test_no_column_to_learn_from(tmp_path: Path, recollect: Ran) -> None:
+    data = table(tmp_path, lambda day: f"2020-01-{day:02d},{day % 2}", "when,label")
+    assert_refused(recollect("compare", data, "--out", tmp_path / "out"), "no column is left to learn from")
+    assert_refused(recollect("train", data, "--model", tmp_path / "model"), "no column is left to learn from")
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [["--bad-rows", "hide"], ["--bins", "0"], ["--scale", "huge"], ["--config", "nowhere.toml"], ["--seed", "one"]],
+    [["--bad-rows", "hide"], ["--bins", "0"], ["--scale", "paper"], ["--config", "nowhere.toml"], ["--seed", "one"]],
     ids=" ".join,
 )
 def test_wrong_usage_exits_with_2(tmp_path: Path, recollect: Ran, arguments: list[str]) -> None:

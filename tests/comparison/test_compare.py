@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-import recollect.comparison.compare as module
 from recollect.cli import app
+from recollect.comparison import compare as comparison
+from recollect.comparison import ours
 from recollect.evaluation.metrics import MEASURES
 from recollect.trained import Trained
 
@@ -44,17 +45,19 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     write_table(folder / "events.csv")
     result = invoke(
         folder / "events.csv", "--label", "label", "--label-delay", "1d", "--scale", "quick", "--bins", 4,
-        "--refit", "40d", "--out", folder / "out", "--peer", "majority", "--peer", "logreg_frozen",
-        "--peer", "logreg_refit_period", "--peer", "recent_neighbours",
+        "--refit", "60d", "--refit", "40d", "--out", folder / "out", "--peer", "majority", "--peer", "logreg_frozen",
+        "--peer", "logreg_refit_period", "--peer", "logreg_refit_year", "--peer-window", "30d",
+        "--peer", "recent_neighbours",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    return folder, json.loads((folder / "out" / "report.json").read_text()), result.output
+    text = (folder / "out" / "report.json").read_text()
+    return folder, json.loads(text, parse_constant=pytest.fail), result.output
 
 
 def test_the_report_has_every_part(done: tuple[Path, dict[str, Any], str]) -> None:
     folder, report, output = done
-    names = {"recollect", "recollect_refit", "no_context", "majority", "logreg_frozen", "logreg_refit_period"}
-    assert set(report["models"]) == names | {"recent_neighbours"}
+    names = {"recollect", "recollect_refit_40d", "recollect_refit_60d", "no_context", "majority", "recent_neighbours"}
+    assert set(report["models"]) == names | {"logreg_frozen", "logreg_refit_period", "logreg_refit_30d"}
     assert report["models"]["recollect"]["accuracy"]["mean"] > report["models"]["no_context"]["accuracy"]["mean"]
     assert report["verdict"]["headline"] in " ".join(output.split())
     assert len(report["over_time"]["starts"]) == 4
@@ -66,10 +69,32 @@ def test_the_report_has_every_part(done: tuple[Path, dict[str, Any], str]) -> No
     curve = report["over_time"]["models"]["recollect"]["accuracy"]
     assert all(low <= mean <= high for low, mean, high in zip(curve["low"], curve["mean"], curve["high"], strict=True))
     assert curve["low"] != curve["high"]
-    assert report["label_delay"] == "labels are known 1 days later (median)"
+    assert report["label_delay"] == "labels are known 1d later (median)"
     assert any("'maybe' first comes after the cutoff" in note for note in report["notes"])
     assert any("of a is missing" in note for note in report["notes"])
     assert (folder / "out" / "report.html").stat().st_size > 1000
+
+
+def test_spans_and_moments_are_told_as_people_write_them(done: tuple[Path, dict[str, Any], str]) -> None:
+    folder, report, _ = done
+    assert report["cutoff"] == "2020-03-03T12:00:00"
+    config = report["config"]
+    assert (config["label_delay"], config["refit"], config["peer_window"]) == ("1d", ["40d", "60d"], "30d")
+    about = report["about"]
+    assert about["logreg_refit_30d"] == "logistic regression, fitted anew every 15.6d, on the last 30d"
+    assert about["recollect_refit_40d"] == "our model, its weights trained anew every 40d"
+    assert report["why"]["b"] == "numbers"
+    assert about["logreg_refit_30d"] in (folder / "out" / "report.html").read_text()
+
+
+def test_how_far_apart_refits_can_be(done: tuple[Path, dict[str, Any], str]) -> None:
+    folder, report, _ = done
+    refits = report["verdict"]["refits"]
+    assert refits["best"] in ("40d", "60d", "never")
+    assert refits["longest"] in ("40d", "60d", "never")
+    assert any("By span between refits: 40d" in line for line in report["verdict"]["lines"])
+    # The weights of the cutoff serve both spans until their first refit: three models, not five.
+    assert len(list((folder / "out" / "parts").glob("*/recollect-0-trained-*/model.json"))) == 3
 
 
 def test_every_answer_is_kept_with_its_precedents(done: tuple[Path, dict[str, Any], str]) -> None:
@@ -132,10 +157,16 @@ def test_a_stopped_comparison_goes_on_where_it_was(tmp_path: Path, monkeypatch: 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "run_peers", stop)
+        patched.setattr(ours, "answer_all", stop)
+        stopped = invoke(*arguments)
+    assert stopped.exit_code == 130
+    assert stopped.stderr.splitlines()[-1] == "recollect: stopped; run the same command to go on from here"
+    monkeypatch.setattr(ours, "fit_default", stop)  # what is there is not computed again
+    with monkeypatch.context() as patched:
+        patched.setattr(comparison, "run_peers", stop)
         invoke(*arguments)
     assert list((tmp_path / "out" / "parts").glob("*/recollect-0.npz"))
-    monkeypatch.setattr(module, "_ours", stop)  # what is there is not computed again
+    monkeypatch.setattr(ours, "answer_all", stop)
     assert invoke(*arguments).exit_code == 0
     assert (tmp_path / "out" / "DONE").exists()
     # One peer more is one run more; other data under the same name are another matter.

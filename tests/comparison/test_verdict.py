@@ -15,20 +15,31 @@ def answers(right: float, seed: int = 0) -> list[np.ndarray]:
     return [np.log(np.where(said[:, None] == np.arange(2), 0.8, 0.2))]
 
 
+def wrong_at(*rows: int) -> list[np.ndarray]:
+    """Right everywhere else."""
+    said = LABELS.copy()
+    said[list(rows)] = 1 - said[list(rows)]
+    return [np.log(np.where(said[:, None] == np.arange(2), 0.8, 0.2))]
+
+
 def test_a_clear_gain_is_a_yes_and_tells_what_refitting_would_buy() -> None:
     runs = {"recollect": answers(0.9), "no_context": answers(0.6, 1), "logreg_refit_period": answers(0.7, 2)}
     verdict = judge(runs, LABELS, BINS)
     assert verdict.helps
-    assert verdict.headline.startswith("Yes")
+    assert verdict.headline.startswith("Yes: ")
     assert any("Refitting would have bought" in line for line in verdict.lines)
     assert verdict.differences["no_context"].low > 0.2
 
 
-@pytest.mark.parametrize(("ours", "frozen", "said"), [(0.6, 0.9, "No: keep your frozen"), (0.8, 0.8, "No clear gain")])
+@pytest.mark.parametrize(
+    ("ours", "frozen", "said"),
+    [(0.6, 0.9, "No: lightgbm_frozen was right"), (0.8, 0.8, "No clear difference: Recollect and the best frozen")],
+)
 def test_otherwise_the_frozen_model_is_kept(ours: float, frozen: float, said: str) -> None:
     verdict = judge({"recollect": answers(ours), "lightgbm_frozen": answers(frozen, 1)}, LABELS, BINS)
     assert not verdict.helps
     assert verdict.headline.startswith(said)
+    assert verdict.headline.endswith("Keep your frozen model.")
 
 
 def test_a_rule_of_thumb_that_does_better_is_named() -> None:
@@ -36,3 +47,50 @@ def test_a_rule_of_thumb_that_does_better_is_named() -> None:
     verdict = judge(runs, LABELS, BINS)
     assert not verdict.helps
     assert "previous label does better" in verdict.headline
+
+
+def test_a_gap_too_small_to_matter_is_no_clear_difference() -> None:
+    """A quarter of a point, however sure it is that it is there."""
+    rows = [0, 250, 450, 650]
+    runs = {"recollect": wrong_at(*rows), "no_context": answers(0.6), "previous_label": wrong_at(*rows[:2])}
+    verdict = judge(runs, LABELS, BINS)
+    assert not verdict.helps
+    assert verdict.headline.startswith("No clear difference: Recollect and always answering the previous label")
+    assert "Keep your frozen model" not in verdict.headline
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("recent_neighbours", "which is simpler"), ("lightgbm_refit_year", "which is fitted anew every period")],
+)
+def test_what_does_better_still_is_in_the_headline(name: str, kind: str) -> None:
+    verdict = judge({"recollect": answers(0.8), "logreg_frozen": answers(0.6, 1), name: answers(0.95, 2)}, LABELS, BINS)
+    assert verdict.helps
+    assert verdict.headline.startswith(f"Yes, history helps over what stays frozen, but {name}, {kind}, does better")
+    assert "the best frozen model (logreg_frozen)" in verdict.headline
+    worse = judge({"recollect": answers(0.8), "logreg_frozen": answers(0.9, 1), name: answers(0.95, 2)}, LABELS, BINS)
+    assert worse.headline.startswith("No: logreg_frozen")
+    assert f"Of the others {name}, {kind}" in worse.headline
+
+
+def test_our_own_network_is_not_called_your_model() -> None:
+    runs = {"recollect": answers(0.9), "no_context": answers(0.8, 1), "logreg_frozen": answers(0.6, 2)}
+    verdict = judge(runs, LABELS, BINS)
+    assert verdict.headline.endswith("more often than our own network without history (no_context).")
+    assert any("logreg_frozen 0." in line for line in verdict.lines)
+    runs["no_context"] = answers(0.97, 1)
+    assert judge(runs, LABELS, BINS).headline.startswith("No: our own network without history (no_context) was right")
+
+
+@pytest.mark.parametrize(
+    ("frozen", "longest", "said"),
+    [(range(4), "never", "needs no refitting"), (range(40), "90d", "can go 90d between refits")],
+)
+def test_the_longest_span_between_refits_that_costs_little(frozen: range, longest: str, said: str) -> None:
+    refits = {"recollect_refit_30d": "30d", "recollect_refit_90d": "90d", "recollect_refit_365d": "365d"}
+    runs = {"recollect": wrong_at(*frozen), "no_context": answers(0.6), "recollect_refit_30d": wrong_at(5)}
+    runs |= {"recollect_refit_90d": wrong_at(5, 6, 7), "recollect_refit_365d": wrong_at(*range(20))}
+    verdict = judge(runs, LABELS, BINS, refits)
+    assert verdict.refits == {"best": "30d", "longest": longest}
+    assert said in verdict.lines[-1]
+    assert "365d 0.975" in verdict.lines[-1]

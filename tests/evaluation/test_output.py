@@ -17,6 +17,15 @@ def test_a_new_directory_is_made_with_its_parents(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "a").is_dir()
 
 
+def test_a_run_that_was_stopped_at_once_can_be_gone_on_with(tmp_path: Path) -> None:
+    claim(tmp_path / "out", force=False, resumable="parts")
+    (tmp_path / "out" / "model-0").mkdir()
+    claim(tmp_path / "out", force=False, resumable="parts")
+    finish(tmp_path / "out", {})
+    with pytest.raises(OutputExistsError, match="already holds a result"):
+        claim(tmp_path / "out", force=False, resumable="parts")
+
+
 def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
     claim(tmp_path, force=False)
 
@@ -50,6 +59,15 @@ def test_a_report_that_cannot_be_written_is_not_done(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         finish(tmp_path, {"value": object()})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_number_is_null(tmp_path: Path) -> None:
+    finish(tmp_path, {"auc": float("nan"), "periods": [{"kappa": float("inf"), "rows": 3}, (1.5, float("nan"))]})
+    text = (tmp_path / "report.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "auc": None,
+        "periods": [{"kappa": None, "rows": 3}, [1.5, None]],
+    }
 
 
 def test_times_and_decimals_are_written_as_texts(tmp_path: Path) -> None:

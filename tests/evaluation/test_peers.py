@@ -185,6 +185,26 @@ def test_a_window_of_one_class_or_few_rows_keeps_the_fit_before(name: str) -> No
     assert (answers(name, few) == answers(name.replace("refit_period", "frozen"), few)).all()
 
 
+def test_a_refit_left_out_is_told() -> None:
+    stream = make_stream(turning=False)
+    few = replace(stream, known_at=np.where(stream.time >= 2.6, 6.0, stream.known_at))
+    skipped: list[int | float] = []
+    (peer,) = peers(period=0.5, year=2.0, names=["logreg_refit_period"], on_skip=skipped.append)
+    peer.predict(stream)
+    assert not skipped
+    peer.predict(few)
+    assert len(skipped) > 1
+    assert min(skipped) >= stream.cutoff
+
+
+def test_refits_come_as_often_as_asked() -> None:
+    stream = make_stream()
+    (often,) = peers(period=0.5, year=2.0, every=0.25, names=["logreg_refit_period"])
+    (by_bin,) = peers(period=0.5, year=2.0, names=["logreg_refit_period"])
+    quarters = replace(stream, bins=np.floor((stream.time - stream.cutoff) / 0.25).astype(np.int64))
+    assert (often.predict(stream) == by_bin.predict(quarters)).all()
+
+
 @pytest.mark.parametrize("name", DEFAULT + SLOW)
 def test_a_past_of_one_class_is_answered_with_it(name: str) -> None:
     stream = make_stream(rows=200, labels=np.zeros(200, np.int64))

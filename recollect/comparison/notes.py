@@ -1,0 +1,60 @@
+"""What was handled without asking, or might mislead: told in a comparison's report for people to know."""
+
+import numpy as np
+
+from recollect.comparison.spans import rough_text, span_text
+from recollect.data.inference import GIVES_LABEL_AWAY, NOT_THE_IDS
+from recollect.data.schema import TableSchema
+from recollect.data.tables.raw import column_of
+from recollect.evaluation.output import moment
+from recollect.evaluation.stream import Stream
+from recollect.evaluation.table_stream import Prepared
+
+
+def notes(prepared: Prepared) -> list[str]:
+    """Of the data."""
+    stream, schema = prepared.stream, prepared.intake.schema
+    found = [f"column {name}: {why}" for name, why in schema.why.items() if why == GIVES_LABEL_AWAY]
+    for name, why in schema.why.items():
+        if why.endswith(NOT_THE_IDS.format(name=name)):
+            found.append(f"column {name}: {why}")
+    ignored = {name: why for name, why in schema.ignored.items() if why != "declared"}
+    left_out = {**ignored, **prepared.intake.features.left_out}
+    found += [f"column {name} is left out: {why}" for name, why in left_out.items()]
+    for column in prepared.intake.features.categorical:
+        if column.shared:
+            found.append(f"rare and unknown values of {column.name} share one place")
+    for name in (*schema.numeric, *schema.categorical):
+        missing = column_of(prepared.events.columns, name).is_null().mean()
+        if isinstance(missing, float) and missing > 0:
+            found.append(f"{100 * missing:.0f}% of {name} is missing; that is a signal of its own")
+    for code in range(stream.num_classes, len(prepared.classes)):
+        first = int(np.flatnonzero(stream.labels == code)[0])
+        found.append(
+            f"class {prepared.classes[code]!r} first comes after the cutoff ({moment(stream.time[first])}); "
+            "it can be answered once it has precedents"
+        )
+    return found
+
+
+def window_note(stream: Stream, window: int | float, plain: bool) -> list[str]:
+    """Peers that look back on a year have seen less where the data are young."""
+    there = stream.cutoff - stream.time[0].item()
+    if there >= window:
+        return []
+    return [
+        f"the rows before the cutoff span {rough_text(there, plain)}, less than the {span_text(window, plain)} that "
+        "refitted peers look back on: until there is more, these are fitted on everything"
+    ]
+
+
+def delay_text(stream: Stream, plain: bool) -> str:
+    late = float(np.median(stream.known_at - stream.time))
+    if late == 0:
+        return "labels are known at once"
+    return f"labels are known {rough_text(late, plain)} later (median)"
+
+
+def reasons(schema: TableSchema) -> dict[str, str]:
+    """Why every column is used as it is, or isn't."""
+    return {name: schema.ignored.get(name) or schema.why.get(name, "declared") for name in schema.roles()}

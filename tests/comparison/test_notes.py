@@ -1,0 +1,52 @@
+"""What a report tells people about their data and its models."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from recollect.comparison.compare import Options, PeerSpans
+from recollect.comparison.notes import notes, reasons, window_note
+from recollect.comparison.spans import YEAR
+from recollect.data.inference import infer_schema
+from recollect.data.reading import read_all
+from recollect.evaluation.table_stream import prepare
+from tests.evaluation.streams import make_stream
+
+DAY = YEAR // 365
+
+
+def test_a_column_that_gives_the_label_away_is_told(tmp_path: Path) -> None:
+    labels = [str(row % 2) for row in range(200)]
+    outcome = ["won" if label == "1" else "lost" for label in labels]
+    frame = pl.DataFrame({"x": range(200), "outcome": outcome, "label": labels})
+    schema = infer_schema(frame)
+    events, _ = read_all(frame, schema)
+    prepared = prepare(events, schema, cutoff=100.0, bins=2, embedder=None, cache=tmp_path)
+    assert any(note.startswith("column outcome: each of its values comes with one label") for note in notes(prepared))
+    assert reasons(schema)["x"] == "numbers"
+    assert reasons(schema)["label"] == "by its name"
+
+
+def test_peers_are_called_after_what_they_really_look_back_on() -> None:
+    stream = make_stream()
+    dated = replace(stream, cutoff=0, time=stream.time.astype(int), known_at=stream.known_at.astype(int) + 9)
+    assert PeerSpans.of(dated, Options(), plain=False).called("logreg_refit_year") == "logreg_refit_year"
+    half = PeerSpans.of(dated, Options(peer_window=180 * DAY, peer_period=30 * DAY), plain=False)
+    assert half.called("lightgbm_refit_year") == "lightgbm_refit_180d"
+    assert half.called("lightgbm_frozen") == "lightgbm_frozen"
+    assert half.about(["lightgbm_refit_180d", "lightgbm_refit_period", "majority"]) == {
+        "lightgbm_refit_180d": "LightGBM, fitted anew every 30d, on the last 180d",
+        "lightgbm_refit_period": "LightGBM, fitted anew every 30d, on the last period",
+    }
+    plain = PeerSpans.of(stream, Options(bins=4), plain=True)
+    assert plain.called("logreg_refit_year") == "logreg_refit_year"  # a name that reports of all data share
+    assert "on the last 4 periods" in plain.about(["logreg_refit_year"])["logreg_refit_year"]
+    assert plain.window == 4 * plain.period
+
+
+def test_data_too_young_for_the_window_are_told() -> None:
+    stream = make_stream()
+    (note,) = window_note(stream, 1000.0, plain=True)
+    assert "less than the 1000 that refitted peers look back on" in note
+    assert window_note(stream, 0.1, plain=True) == []
