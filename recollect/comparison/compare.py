@@ -118,7 +118,7 @@ def compare(
         )
     report = _report(name, prepared, runs, first, options, schema, spans)
     write_predictions(out / "predictions.parquet", prepared, first)
-    write_every_answer(out, prepared, runs, options.seeds, options.peers)
+    write_every_answer(out, prepared, runs, options.seeds, [spans.called(peer) for peer in options.peers])
     write_page(report, out / "report.html")
     finish(out, report)
     _show(report, out)

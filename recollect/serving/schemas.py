@@ -243,7 +243,7 @@ MOMENT_PATTERN = (
 def moment_schema(schema: TableSchema) -> dict[str, Any]:
     """JSON schema of a moment. Other ways of ISO 8601 are understood as well."""
     if schema.plain_times:
-        return {"title": "Moment", "type": "number", "examples": [1234.5]}
+        return {"title": "Moment", "type": "number", "minimum": -EXACT + 1, "maximum": EXACT - 1, "examples": [1234.5]}
     examples = ["2024-05-01T12:00:00Z"]
     return {"title": "Moment", "type": "string", "pattern": MOMENT_PATTERN, "examples": examples}
 

@@ -322,7 +322,7 @@ class Writing:
                 raise _impossible(where, "known_at is before the time: a label can't be known before it happened")
             for role, moment in (("time", time[index]), ("known_at", known_at[index])):
                 if not low <= moment <= high:
-                    raise _impossible(f"{where}/{role}", outside, 422)
+                    raise _impossible(f"{where}/{role}", outside)
         return replace(job.events, time=time, known_at=known_at)
 
     def arrival(self) -> int | float:
@@ -365,7 +365,7 @@ class Writing:
         at = max(now, there.labels[-1][1]) if job.at is None else job.at
         low, high, outside = self._bounds(now)
         if not low <= at <= high:
-            raise _impossible("#/at", outside, 422)
+            raise _impossible("#/at", outside)
         try:
             version = writer.correct(job.id, job.label, at)
         except ItemError as error:
@@ -412,9 +412,10 @@ def _stored(snapshot: Snapshot, rows: list[int]) -> Stored:
     return Stored(None if raw is None else json.loads(raw), at("time", rows[0]), labels)
 
 
-def _impossible(pointer: str, detail: str, status: int = 409) -> Problem:
+def _impossible(pointer: str, detail: str) -> Problem:
+    """A 409: whether it is depends on the clock and on what the history holds."""
     errors = [{"pointer": pointer, "detail": detail}]
-    return Problem(status, "impossible-time", f"{pointer}: {detail}", errors=errors)
+    return Problem(409, "impossible-time", f"{pointer}: {detail}", errors=errors)
 
 
 def _extent(snapshot: Snapshot) -> tuple[float, float] | tuple[()]:

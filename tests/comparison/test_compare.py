@@ -116,8 +116,9 @@ def test_every_answer_is_kept_with_its_precedents(done: tuple[Path, dict[str, An
 def test_every_model_s_answers_are_kept(done: tuple[Path, dict[str, Any], str]) -> None:
     folder, _report, _ = done
     found = {path.stem: pl.read_parquet(path) for path in (folder / "out" / "predictions").iterdir()}
-    ours = {"recollect-0", "recollect_refit-0", "no_context-0"}
-    assert set(found) == ours | {"majority", "logreg_frozen", "logreg_refit_period", "recent_neighbours"}
+    ours = {"recollect-0", "recollect_refit_40d-0", "recollect_refit_60d-0", "no_context-0"}
+    peers = {"majority", "logreg_frozen", "logreg_refit_period", "logreg_refit_30d", "recent_neighbours"}
+    assert set(found) == ours | peers
     first = pl.read_parquet(folder / "out" / "predictions.parquet")
     assert found["recollect-0"].equals(first.drop("precedents", "weights"))
     assert all(table["id"].equals(first["id"]) for table in found.values())

@@ -38,11 +38,11 @@ def test_a_time_beyond_all_sense_is_refused(counted: Path) -> None:
             refused(422, "invalid", client.add, [NewItem("a", ROW, "1", wrong)])
             refused(422, "invalid", client.predict, [ROW], as_of=wrong)
         for wrong in (1e12, -1e12):
-            told = refused(422, "impossible-time", client.add, [NewItem("a", ROW, "1", wrong)])
+            told = refused(409, "impossible-time", client.add, [NewItem("a", ROW, "1", wrong)])
             assert told.errors[0]["pointer"] == "#/items/0/time"
             assert "from 0 to 199" in told.detail
-        refused(422, "impossible-time", client.add, [NewItem("a", ROW, "1", 5.0, 1e12)])
-        refused(422, "impossible-time", client.correct, "row-0", "other", at=1e12)
+        refused(409, "impossible-time", client.add, [NewItem("a", ROW, "1", 5.0, 1e12)])
+        refused(409, "impossible-time", client.correct, "row-0", "other", at=1e12)
         far = client.predict([ROW], as_of=2.0**52)[0]
         assert all(math.isfinite(each) for each in far.probabilities.values())
         assert client.add([NewItem("a", ROW, "1", 10_000.0), NewItem("b", ROW, "1", -7.0)]) == ["added", "added"]
@@ -56,7 +56,7 @@ def test_a_time_beyond_all_sense_is_refused(counted: Path) -> None:
         assert item.time == 200
 
 
-def test_no_answer_holds_what_is_no_number(counted: Path) -> None:
+def test_an_item_beyond_all_times_leaves_answers_whole(counted: Path) -> None:
     model = Trained.load(counted / "model")
     assert model.intake is not None
     events, _, _ = Rows(model.intake.schema, longest=10).items([Given(ROW, "far", "1")], "#/items")
@@ -64,6 +64,7 @@ def test_no_answer_holds_what_is_no_number(counted: Path) -> None:
     with HistoryWriter.open(counted / "history") as writer:
         append_events(writer, model, events)
     with served(counted) as (url, _), Client(url, retries=0) as client:
-        refused(500, "no-number", client.predict, [ROW])
+        (answer,) = client.predict([ROW])
+        assert sum(answer.probabilities.values()) == pytest.approx(1, abs=1e-5)
         client.erase("far")
         assert client.predict([ROW])[0].as_of == pytest.approx(199)
