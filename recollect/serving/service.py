@@ -18,14 +18,16 @@ from typing import Any, TypeVar
 from recollect.deployed import ROW, Deployed
 from recollect.errors import RecollectError
 from recollect.history.reader import History
-from recollect.serving.engine import Answered, Engine, Watching, prepare
+from recollect.serving.changes import Adding, Correcting, Erasing, Written, not_kept, not_there
+from recollect.serving.engine import Answered, Engine, Watching
 from recollect.serving.kept_inputs import KeptInput, KeptInputs
 from recollect.serving.metrics import Metrics
+from recollect.serving.preparing import prepare
 from recollect.serving.problems import Problem, not_ready, too_late, too_many_at_once
 from recollect.serving.record import HeadsRecord
 from recollect.serving.rows import Given, Moment, Rows
 from recollect.serving.settings import Settings
-from recollect.serving.writing import Adding, Correcting, Erasing, Writing, Written, not_kept, not_there
+from recollect.serving.writing import Writing
 from recollect.trained import Trained
 
 logger = logging.getLogger(__name__)

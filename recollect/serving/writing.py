@@ -11,22 +11,34 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from time import monotonic, time_ns
-from typing import Any, Literal
+from dataclasses import replace
+from time import time_ns
 
 import numpy as np
 
 from recollect.data.events import Events
-from recollect.deployed import ROW, append_events, raw_json
+from recollect.deployed import append_events, raw_json
 from recollect.errors import FULL, HistoryError, HistoryLockedError, ItemError
 from recollect.history.reader import History
 from recollect.history.snapshot import Snapshot
 from recollect.history.writer import HistoryWriter
+from recollect.serving.changes import (
+    Adding,
+    Correcting,
+    Erasing,
+    Job,
+    Status,
+    Stored,
+    Written,
+    contradicts,
+    impossible,
+    not_kept,
+    not_there,
+    size,
+    stored_of,
+)
 from recollect.serving.kept_inputs import KeptInputs
 from recollect.serving.problems import Problem, closing, no_room, too_many
-from recollect.serving.rows import Times
 from recollect.trained import Trained
 
 logger = logging.getLogger(__name__)
@@ -38,79 +50,6 @@ AHEAD = 3600 * 10**9
 SPANS = 100
 """Where times are plain numbers: an item may be outside the history by so many times its whole span. What is farther is
 of another unit, and once it were in, everything before it would look equally old."""
-
-Status = Literal["added", "there"]
-
-
-@dataclass(frozen=True)
-class Written:
-    """What became of each item, and the version of the history that has them."""
-
-    statuses: list[Status]
-    version: int
-
-
-@dataclass
-class Adding:
-    """Items whose time or known_at may be the moment they arrive. `of_kept`: new ones only of inputs that are kept."""
-
-    events: Events
-    time: Times
-    known_at: Times
-    place: str
-    of_kept: bool = False
-    since: float = field(default_factory=monotonic)
-    done: "Future[Written]" = field(default_factory=Future)
-
-
-@dataclass
-class Correcting:
-    id: str
-    label: str
-    at: int | float | None
-    since: float = field(default_factory=monotonic)
-    done: "Future[Written]" = field(default_factory=Future)
-
-
-@dataclass
-class Erasing:
-    """Gives how many rows were taken out, and whether an input was dropped."""
-
-    id: str
-    since: float = field(default_factory=monotonic)
-    done: "Future[tuple[int, bool]]" = field(default_factory=Future)
-
-
-Job = Adding | Correcting | Erasing
-
-
-@dataclass(frozen=True)
-class Stored:
-    """What is there of an id: its raw columns, its time, and every label it has had with when that was known."""
-
-    row: dict[str, Any] | None
-    time: int | float
-    labels: list[tuple[str, int | float]]
-
-    @property
-    def label(self) -> str:
-        return self.labels[-1][0]
-
-    def other(self, job: Adding, index: int, row: dict[str, Any]) -> str | None:
-        """What somebody sends differently now; None if it is what they sent before, be it corrected since or not.
-        Of an input that was kept they send the label only."""
-        assert job.events.label is not None
-        label = job.events.label[index]
-        known = [known_at for name, known_at in self.labels if name == label]
-        if not known:
-            return "label"
-        if job.of_kept:
-            return None
-        if job.time.given[index] and job.time.values[index] != self.time:
-            return "time"
-        if job.known_at.given[index] and job.known_at.values[index] not in known:
-            return "known_at"
-        return "row" if self.row is not None and json.loads(raw_json(row)) != self.row else None
 
 
 class Writing:
@@ -160,9 +99,9 @@ class Writing:
         with self._lock:
             if self._closing:
                 raise closing()
-            if self.waiting + _size(job) > max(self._queue_items, _size(job)):
+            if self.waiting + size(job) > max(self._queue_items, size(job)):
                 raise too_many("items")
-            self.waiting += _size(job)
+            self.waiting += size(job)
         self._jobs.put(job)
 
     def close(self) -> None:
@@ -190,7 +129,7 @@ class Writing:
                 if job is not None:
                     self._attempt(lambda job=job: self._change(job), [job])  # type: ignore[misc]
             with self._lock:
-                self.waiting -= sum(_size(job) for job in jobs)
+                self.waiting -= sum(size(job) for job in jobs)
 
     def _gather(self) -> list[Job]:
         jobs: list[Job] = []
@@ -200,8 +139,8 @@ class Writing:
                 jobs.append(job)
             elif job is not None:
                 with self._lock:
-                    self.waiting -= _size(job)
-            if sum(map(_size, jobs)) >= ITEMS_AT_ONCE:
+                    self.waiting -= size(job)
+            if sum(map(size, jobs)) >= ITEMS_AT_ONCE:
                 return jobs
             try:
                 job = self._jobs.get_nowait()
@@ -278,7 +217,7 @@ class Writing:
     def _stored(self, ids: list[str]) -> dict[str, Stored]:
         """Those that are there."""
         snapshot = self._reader.refresh()
-        return {id: _stored(snapshot, rows) for id, rows in zip(ids, snapshot.versions(ids), strict=True) if rows}
+        return {id: stored_of(snapshot, rows) for id, rows in zip(ids, snapshot.versions(ids), strict=True) if rows}
 
     def _new_ones(self, job: Adding, stored: dict[str, Stored]) -> tuple[Events, list[Status]]:
         """Of a job that can be done, which are then among those that are stored."""
@@ -305,7 +244,7 @@ class Writing:
             else:
                 statuses.append("there")
         if refused:
-            raise _contradicts(job, refused)
+            raise contradicts(job, refused)
         stored |= own
         return events.take(np.array(new, np.int64)), statuses
 
@@ -319,10 +258,10 @@ class Writing:
         for index in range(len(time)):
             where = f"{job.place}/{index}"
             if known_at[index] < time[index]:
-                raise _impossible(where, "known_at is before the time: a label can't be known before it happened")
+                raise impossible(where, "known_at is before the time: a label can't be known before it happened")
             for role, moment in (("time", time[index]), ("known_at", known_at[index])):
                 if not low <= moment <= high:
-                    raise _impossible(f"{where}/{role}", outside)
+                    raise impossible(f"{where}/{role}", outside)
         return replace(job.events, time=time, known_at=known_at)
 
     def arrival(self) -> int | float:
@@ -365,57 +304,13 @@ class Writing:
         at = max(now, there.labels[-1][1]) if job.at is None else job.at
         low, high, outside = self._bounds(now)
         if not low <= at <= high:
-            raise _impossible("#/at", outside)
+            raise impossible("#/at", outside)
         try:
             version = writer.correct(job.id, job.label, at)
         except ItemError as error:
-            raise _impossible("#/at", str(error)) from error
+            raise impossible("#/at", str(error)) from error
         self._on_commit(version, job.since)
         return Written(["added"], version)
-
-
-def not_there(id: str) -> Problem:
-    return Problem(404, "no-such-item", "there is no item of this id: check it, or POST it to /items")
-
-
-def not_kept(pointers: Sequence[str]) -> Problem:
-    detail = "no input of this id is kept: it was never answered, or too long ago; POST it to /items instead"
-    errors = [{"pointer": pointer, "detail": detail} for pointer in pointers]
-    return Problem(404, "no-such-input", f"{pointers[0]}: {detail}", errors=errors)
-
-
-def _contradicts(job: Adding, refused: Sequence[tuple[int, str]]) -> Problem:
-    """`refused` are places in the job, and what of each is other than before."""
-    remedies = {"label": "to change that, PATCH /items/{id}"}
-    otherwise = (
-        "PATCH /items/{id} changes a label only; to change this, DELETE it and send it again, or take another id"
-    )
-    errors = [
-        {
-            "pointer": f"{job.place}/{index}",
-            "detail": f"the id {job.events.id[index]!r} is there with another {what}: {remedies.get(what, otherwise)}",
-        }
-        for index, what in refused
-    ]
-    kind = "other-label" if refused[0][1] == "label" else "other-content"
-    return Problem(409, kind, f"{errors[0]['pointer']}: {errors[0]['detail']}", errors=errors)
-
-
-def _stored(snapshot: Snapshot, rows: list[int]) -> Stored:
-    """An item, of which these rows are the versions."""
-
-    def at(name: str, row: int) -> Any:
-        return snapshot.column(name, row, row + 1)[0].item()
-
-    raw = snapshot.payload(rows[:1]).column(ROW).to_pylist()[0]
-    labels = [(snapshot.classes[at("label", row)], at("known_at", row)) for row in rows]
-    return Stored(None if raw is None else json.loads(raw), at("time", rows[0]), labels)
-
-
-def _impossible(pointer: str, detail: str) -> Problem:
-    """A 409: whether it is depends on the clock and on what the history holds."""
-    errors = [{"pointer": pointer, "detail": detail}]
-    return Problem(409, "impossible-time", f"{pointer}: {detail}", errors=errors)
 
 
 def _extent(snapshot: Snapshot) -> tuple[float, float] | tuple[()]:
@@ -426,7 +321,3 @@ def _extent(snapshot: Snapshot) -> tuple[float, float] | tuple[()]:
         left = np.delete(part, erased - first) if len(erased) else part
         bounds += [float(left.min()), float(left.max())] if len(left) else []
     return (min(bounds), max(bounds)) if bounds else ()
-
-
-def _size(job: Job) -> int:
-    return len(job.events) if isinstance(job, Adding) else 1
