@@ -57,10 +57,10 @@ def serve(
     from recollect.serving.settings import Limits, Settings, Tokens, state_of
 
     threads = threads or os.cpu_count() or 1
-    # Small products leave one core to everything but the model; where that leaves them a single thread, keys are still
-    # gone through by two.
-    use_threads(max(1, threads - 1))
-    use_workers(2 if threads == 2 else 1)
+    # Only the pass over the keys is long enough to be shared: the small products of an answer would spend their time
+    # waiting for each other.
+    use_threads(1)
+    use_workers(threads)
     limits = Limits(
         body_bytes=max_body,
         batch=max_batch,

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from recollect.comparison.runs import Arrays, Kept, answer_all, asked_and_before, fit_default
+from recollect.comparison.runs import Arrays, Kept, answer_all, fit_default, own_answers
 from recollect.config import Scale
 from recollect.evaluation.replay import Replayed
 from recollect.evaluation.stream import Stream
@@ -85,13 +85,8 @@ class Ours:
         live.follow(history_of(stream, model.keys, model.clock, model.window).view.source)
         result = answer_all(live, stream, self.display, called)
         seconds = time.perf_counter() - started
-        answers, before = asked_and_before(stream, result, result.log_probs)
-        plain, before_plain = asked_and_before(stream, result, result.head("no_context"))
         return {
-            "log_probs": answers,
-            "no_context": plain,
-            "before": np.array(before),
-            "before_no_context": np.array(before_plain),
+            **own_answers(stream, result),
             "answer_seconds": np.array(seconds),
             "answered": np.array(len(result.positions)),
             **_precedents(stream, result),

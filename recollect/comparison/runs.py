@@ -134,6 +134,18 @@ def asked_and_before(stream: Stream, result: Replayed, log_probs: Tensor) -> tup
     return answers[stream.asked], before
 
 
+def own_answers(stream: Stream, result: Replayed) -> Arrays:
+    """Ours and those of its head without context, each with its accuracy before the cutoff."""
+    answers, before = asked_and_before(stream, result, result.log_probs)
+    plain, before_plain = asked_and_before(stream, result, result.head("no_context"))
+    return {
+        "log_probs": answers,
+        "no_context": plain,
+        "before": np.array(before),
+        "before_no_context": np.array(before_plain),
+    }
+
+
 def run_peers(
     stream: Stream,
     names: Sequence[str],

@@ -21,9 +21,9 @@ from recollect.comparison.runs import (
     Kept,
     Runs,
     answer_all,
-    asked_and_before,
     fit_default,
     newest_of_past,
+    own_answers,
     run_peers,
 )
 from recollect.config import Scale
@@ -125,13 +125,8 @@ def _ours(stream: Stream, seed: int, scale: Scale, display: Display, name: str, 
     fitted = fit_default(stream, seed, scale, display, name, retrieve=retrieve)
     result = answer_all(fitted.live(), stream, display, f"{name}, seed {seed}")
     seconds = time.perf_counter() - started
-    answers, before = asked_and_before(stream, result, result.log_probs)
-    plain, before_plain = asked_and_before(stream, result, result.head("no_context"))
     return {
-        "log_probs": answers,
-        "no_context": plain,
-        "before": np.array(before),
-        "before_no_context": np.array(before_plain),
+        **own_answers(stream, result),
         "seconds": np.array(seconds),
     }
 

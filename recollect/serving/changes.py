@@ -60,9 +60,9 @@ Job = Adding | Correcting | Erasing
 
 @dataclass(frozen=True)
 class Stored:
-    """What is there of an id: its raw columns, its time, and every label it has had with when that was known."""
+    """What is there of an id: its raw columns as JSON, its time, and each label it has had with when that was known."""
 
-    row: dict[str, Any] | None
+    row: str | None
     time: int | float
     labels: list[tuple[str, int | float]]
 
@@ -84,7 +84,7 @@ class Stored:
             return "time"
         if job.known_at.given[index] and job.known_at.values[index] not in known:
             return "known_at"
-        return "row" if self.row is not None and json.loads(raw_json(row)) != self.row else None
+        return "row" if self.row is not None and json.loads(raw_json(row)) != json.loads(self.row) else None
 
 
 def not_there(id: str) -> Problem:
@@ -122,7 +122,7 @@ def stored_of(snapshot: Snapshot, rows: list[int]) -> Stored:
 
     raw = snapshot.payload(rows[:1]).column(ROW).to_pylist()[0]
     labels = [(snapshot.classes[at("label", row)], at("known_at", row)) for row in rows]
-    return Stored(None if raw is None else json.loads(raw), at("time", rows[0]), labels)
+    return Stored(raw, at("time", rows[0]), labels)
 
 
 def impossible(pointer: str, detail: str) -> Problem:

@@ -36,6 +36,10 @@ TOGETHER = TILE_ROWS - 1  # with one input, a tile
 """New items that are scored together with an input before it is answered. When more are waiting, the newest are
 precedents at once, but count for the weights of the heads only when their turn has come."""
 
+FEW = 7
+"""Scored at a time while others ask and more are waiting than can be scored with an input: nobody waits long for so
+few."""
+
 QUIET_SECONDS = 0.1
 NOBODY_SECONDS = 1.0
 REST = 3.0
@@ -190,7 +194,7 @@ class Engine:
                 asked = self._answer(asked) if asked else []
                 if not asked and self._jobs.empty() and self._may_score():
                     with self._resting_after():
-                        self._catch_up(self._deployed.now(), TOGETHER)
+                        self._catch_up(self._deployed.now(), FEW if self._since_answer() < NOBODY_SECONDS else TOGETHER)
                 self._save_now_and_then()
             except Exception as error:
                 logger.exception("a batch failed")
@@ -295,7 +299,8 @@ class Engine:
         features, keys = deployed.features(columns)
         if self.unscored <= TOGETHER or time.monotonic() > self._rested_at:
             with self._resting_after():
-                answers = deployed.live.answer(features, keys, as_of, most=TOGETHER)
+                most = TOGETHER if self.unscored <= TOGETHER else FEW
+                answers = deployed.live.answer(features, keys, as_of, most=most)
         else:
             answers = deployed.live.answer(features, keys, as_of, most=0)
         if answers.log_probs.isnan().any():
@@ -337,9 +342,12 @@ class Engine:
 
     def _may_score(self) -> bool:
         """Whether there are new items to score, and whoever asks next will hardly have to wait for that."""
-        now = time.monotonic()
-        since = now - self._answered_at
-        return self.unscored > 0 and since > QUIET_SECONDS and (since > NOBODY_SECONDS or now > self._rested_at)
+        since = self._since_answer()
+        rested = since > NOBODY_SECONDS or time.monotonic() > self._rested_at
+        return self.unscored > 0 and since > QUIET_SECONDS and rested
+
+    def _since_answer(self) -> float:
+        return time.monotonic() - self._answered_at
 
     @contextmanager
     def _resting_after(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ Rows are JSON objects by column name. Knows the schema of a model's table; nothi
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -121,8 +122,8 @@ class Rows:
         if not numeric:
             return events
         numbers = np.array([[each.row.get(name) for name in numeric] for each in given], np.float64)
-        features = {name: pl.Series(numbers[:, place], nan_to_null=True) for place, name in enumerate(numeric)}
-        return replace(events, columns=pl.DataFrame({**features, **events.columns.to_dict()}))
+        features = pl.DataFrame(numbers, list(numeric), nan_to_null=True)
+        return replace(events, columns=features.hstack(events.columns))
 
     def _faults(self, row: Mapping[str, Any], place: str) -> list[Fault]:
         known = {*self.schema.features, *self.schema.ignored}
@@ -163,7 +164,7 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     try:
-        return bool(np.isfinite(float(value)))
+        return math.isfinite(value)
     except OverflowError:
         return False
 

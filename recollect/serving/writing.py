@@ -5,14 +5,11 @@ hasn't tries for it again with each write, so that another takes over when the w
 """
 
 import errno
-import json
 import logging
 import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from time import time_ns
 
 import numpy as np
 
@@ -38,18 +35,13 @@ from recollect.serving.changes import (
     stored_of,
 )
 from recollect.serving.kept_inputs import KeptInputs
+from recollect.serving.moments import Moments
 from recollect.serving.problems import Problem, closing, no_room, too_many
 from recollect.trained import Trained
 
 logger = logging.getLogger(__name__)
 
 ITEMS_AT_ONCE = 4096
-AHEAD = 3600 * 10**9
-"""How far a clock elsewhere may be ahead of ours, in nanoseconds."""
-
-SPANS = 100
-"""Where times are plain numbers: an item may be outside the history by so many times its whole span. What is farther is
-of another unit, and once it were in, everything before it would look equally old."""
 
 
 class Writing:
@@ -68,6 +60,7 @@ class Writing:
         self._url, self._model, self._kept = history, model, kept
         self._queue_items, self._on_commit = queue_items, on_commit
         self._reader = History.open(history)
+        self._moments = Moments()
         self._writer: HistoryWriter | None = None
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -221,7 +214,8 @@ class Writing:
 
     def _new_ones(self, job: Adding, stored: dict[str, Stored]) -> tuple[Events, list[Status]]:
         """Of a job that can be done, which are then among those that are stored."""
-        events = self._dated(job)
+        # Dated here, so that items arrive in the order they are stored.
+        events = self._moments.dated(job, self._reader.snapshot)
         assert events.label is not None
         ids, labels = events.id.to_list(), events.label.to_list()
         rows = list(events.columns.iter_rows(named=True))
@@ -236,7 +230,7 @@ class Writing:
                 raise not_kept([f"{job.place}/{index}"])  # erased a moment ago
             if there is None:
                 known = (labels[index], events.known_at[index].item())
-                own[id] = Stored(json.loads(raw_json(rows[index])), events.time[index].item(), [known])
+                own[id] = Stored(raw_json(rows[index]), events.time[index].item(), [known])
                 new.append(index)
                 statuses.append("added")
             elif other := there.other(job, index, rows[index]):
@@ -247,41 +241,6 @@ class Writing:
             raise contradicts(job, refused)
         stored |= own
         return events.take(np.array(new, np.int64)), statuses
-
-    def _dated(self, job: Adding) -> Events:
-        """With times: those given, or that of arrival. Read here, so that items arrive in the order they are stored."""
-        now = self.arrival()
-        plain = isinstance(now, float)
-        low, high, outside = self._bounds(now)
-        time = np.where(job.time.given, job.time.values, now)
-        known_at = np.where(job.known_at.given, job.known_at.values, time if plain else np.maximum(time, now))
-        for index in range(len(time)):
-            where = f"{job.place}/{index}"
-            if known_at[index] < time[index]:
-                raise impossible(where, "known_at is before the time: a label can't be known before it happened")
-            for role, moment in (("time", time[index]), ("known_at", known_at[index])):
-                if not low <= moment <= high:
-                    raise impossible(f"{where}/{role}", outside)
-        return replace(job.events, time=time, known_at=known_at)
-
-    def arrival(self) -> int | float:
-        """This moment; where times are plain numbers, the next whole one after all that is known."""
-        snapshot = self._reader.snapshot
-        if snapshot.schema.time == "nanoseconds":
-            return time_ns()
-        return float(np.floor(max(_extent(snapshot), default=-1.0)) + 1)
-
-    def _bounds(self, now: int | float) -> tuple[int | float, int | float, str]:
-        """Between which moments an item may be, and what to tell of one that isn't."""
-        if isinstance(now, int):
-            return -np.inf, now + AHEAD, "is in the future: give a moment that has come"
-        low, high = _extent(self._reader.snapshot) or (0.0, 0.0)
-        reach = SPANS * (high - low) or np.inf  # of a single moment nothing follows
-        detail = (
-            f"is far from all that is there, which goes from {low:g} to {high:g}: give it in the table's unit; "
-            "if it is right, stop the service and append it with recollect ingest"
-        )
-        return low - reach, high + reach, detail
 
     def _change(self, job: Job) -> None:
         writer = self._open()
@@ -300,24 +259,10 @@ class Writing:
             raise not_there(job.id)
         if there.label == job.label:
             return Written(["there"], writer.version)
-        now = self.arrival()
-        at = max(now, there.labels[-1][1]) if job.at is None else job.at
-        low, high, outside = self._bounds(now)
-        if not low <= at <= high:
-            raise impossible("#/at", outside)
+        at = self._moments.corrected(job.at, there.labels[-1][1], self._reader.snapshot)
         try:
             version = writer.correct(job.id, job.label, at)
         except ItemError as error:
             raise impossible("#/at", str(error)) from error
         self._on_commit(version, job.since)
         return Written(["added"], version)
-
-
-def _extent(snapshot: Snapshot) -> tuple[float, float] | tuple[()]:
-    """Between which moments the labels of all items became known, less those erased."""
-    bounds = []
-    for first, part in snapshot.pieces("known_at"):
-        erased = snapshot.erased[(snapshot.erased >= first) & (snapshot.erased < first + len(part))]
-        left = np.delete(part, erased - first) if len(erased) else part
-        bounds += [float(left.min()), float(left.max())] if len(left) else []
-    return (min(bounds), max(bounds)) if bounds else ()
