@@ -134,6 +134,45 @@ class AttentionBlock(nn.Module):
         return x.reshape(batch, tokens, self.heads, width // self.heads).transpose(1, 2)
 
 
+def normalised(x: Float[Tensor, "*lead feature_dim"]) -> Float[Tensor, "*lead feature_dim"]:
+    return F.layer_norm(x, x.shape[-1:])
+
+
+class ReadingBlock(nn.Module):
+    """A pre-norm block in which one token reads many, each head with a query as wide as they are, then an MLP.
+
+    What is read stays as it is from block to block, so it comes normalised, and neither keys nor values are made of it:
+    a query times (a matrix times a token) is (that query times the matrix) times the token, and so with the weighted
+    sum. For one reader of many tokens that takes a fraction of the time and memory of `AttentionBlock`.
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(width)
+        self.query = RowLinear(width, heads * width)
+        self.read = RowLinear(heads * width, width)
+        self.feed_forward = nn.Sequential(
+            nn.LayerNorm(width), RowLinear(width, 4 * width), nn.GELU(), RowLinear(4 * width, width)
+        )
+
+    def forward(
+        self,
+        x: Float[Tensor, "*lead feature_dim"],
+        tokens: Float[Tensor, "*lead tokens feature_dim"],
+        mask: Bool[Tensor, "*lead tokens"],
+    ) -> Float[Tensor, "*lead feature_dim"]:
+        """Tokens under a False of the mask are zeros. A row with nothing to read goes on with what it had."""
+        nothing = ~mask.any(-1, keepdim=True)
+        queries = self.query(self.norm(x)).unflatten(-1, (self.heads, -1))
+        scores = queries @ tokens.transpose(-1, -2) / x.shape[-1] ** 0.5
+        # A softmax over nothing is 0/0: let such rows read anything, and drop the result.
+        weights = scores.masked_fill(~(mask | nothing).unsqueeze(-2), -torch.inf).softmax(-1)
+        x = x + self.read((weights @ tokens).flatten(-2)).masked_fill(nothing, 0.0)
+        out: Tensor = x + self.feed_forward(x)
+        return out
+
+
 class PerceiverStage(nn.Module):
     """Reads any number of tokens into a fixed number of learned latents, which then attend to each other.
 

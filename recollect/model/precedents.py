@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from recollect.model.blocks import AttentionBlock, RowLinear, rounded_up
+from recollect.model.blocks import ReadingBlock, RowLinear, normalised, rounded_up
 from recollect.model.classifier import AGE, LABEL, slot_features, slot_specs
 from recollect.model.encoders import FlatEncoder
 from recollect.records import Answer, FeatureSpec, Items
@@ -60,13 +60,12 @@ class PrecedentClassifier(nn.Module):
         self.embed_age = _two_layers(3, width) if ages else None
         self.marks = nn.Parameter(0.02 * torch.randn(2, width))
         self.wary_mark = nn.Parameter(torch.zeros(width))
-        self.blocks = nn.ModuleList(AttentionBlock(width, heads) for _ in range(blocks))
+        self.blocks = nn.ModuleList(ReadingBlock(width, heads) for _ in range(blocks))
         self.norm = nn.LayerNorm(width)
         self.head = RowLinear(width, num_classes)
         self.points = label_classes > 0
         if self.points:
             self.point_from = RowLinear(width, width)
-            self.point_to = RowLinear(width, width)
             self.gate = RowLinear(width, 1)
 
     def forward(
@@ -77,11 +76,12 @@ class PrecedentClassifier(nn.Module):
         of_input = embedded + self.marks[0]
         wary = torch.ones_like(keep_input) if items.wary is None else items.wary
         of_input = of_input + wary.unsqueeze(1) * self.wary_mark
-        precedents = self._item_tokens(items, embedded)
-        answering = of_input[:, None].expand(-1, chains, -1).flatten(0, 1).unsqueeze(1)
+        # A weight of zero does not stop a NaN, so what stands in an empty slot is also erased.
+        precedents = normalised(self._item_tokens(items, embedded)).masked_fill(~items.filled.unsqueeze(-1), 0.0)
+        answering = of_input[:, None].expand(-1, chains, -1)
         for block in self.blocks:
-            answering = block(answering, precedents.flatten(0, 1), items.filled.flatten(0, 1))
-        from_input = self.norm(answering).view(batch, chains, self.norm.normalized_shape[0])
+            answering = block(answering, precedents, items.filled)
+        from_input = self.norm(answering)
         # Probabilities are float32 whatever precision the layers have.
         class_log_probs = F.log_softmax(self.head(from_input).float(), dim=-1)
         if items.labels is None or not self.points:
@@ -94,19 +94,19 @@ class PrecedentClassifier(nn.Module):
         self, items: Items, of_input: Float[Tensor, "batch feature_dim"]
     ) -> Float[Tensor, "batch chains retrieved feature_dim"]:
         features = slot_features(items, self.item_specs, self.num_retrieved)
-        tokens = self.marks[1].expand(*items.filled.shape, -1)
+        told = self.marks[1].expand(*items.filled.shape, -1)
+        of_items = None
         if self.embed_item is not None:
             of_items = self.embed_item(self.item_encoder(features, tuple(items.filled.shape)))
-            tokens = tokens + of_items
             if self.embed_difference is not None:
-                tokens = tokens + self.embed_difference(of_input[:, None, None] - of_items)
+                told = told + self.embed_difference(of_input[:, None, None] - of_items)
         if self.embed_label is not None:
-            tokens = tokens + self.embed_label(features[LABEL].clamp(max=self.label_classes))
+            told = told + self.embed_label(features[LABEL].clamp(max=self.label_classes))
         if self.embed_age is not None:
             age = features[AGE].expm1()
             scales = torch.cat([age, (30.0 * age).log1p() / 3.0, (1000.0 * age).log1p() / 7.0], dim=-1)
-            tokens = tokens + self.embed_age(scales)
-        return tokens
+            told = told + self.embed_age(scales)
+        return told if of_items is None else told + of_items
 
     def _attention(
         self,
@@ -114,7 +114,7 @@ class PrecedentClassifier(nn.Module):
         tokens: Float[Tensor, "batch chains retrieved feature_dim"],
         filled: Bool[Tensor, "batch chains retrieved"],
     ) -> Float[Tensor, "batch chains retrieved"]:
-        scores = (self.point_from(from_input).unsqueeze(2) * self.point_to(tokens)).sum(-1)
+        scores = (tokens @ self.point_from(from_input).unsqueeze(-1)).squeeze(-1)
         scores = scores.float() / tokens.shape[-1] ** 0.5
         nothing = ~filled.any(-1, keepdim=True)
         # A softmax over nothing is 0/0: let such rows look anywhere, and drop what they saw.
@@ -147,6 +147,7 @@ class PrecedentClassifier(nn.Module):
         # A new class that only others' items have: what an input is told must not depend on its batch.
         unheard = (pointed == 0) & (torch.arange(width, device=pointed.device) >= self.num_classes)
         return Answer(log_probs.masked_fill(unheard, -torch.inf)[..., :classes], weights)
+
 
 
 def _two_layers(inputs: int, width: int) -> nn.Sequential:

@@ -110,12 +110,15 @@ class Scores:
         size = stop - start
         rows = slice(None) if bool(cut.all()) else cut.nonzero().squeeze(1)  # often few: an interval has two ends
         part, visible = logits[rows], self.visible.take(rows)
-        here = torch.arange(size, dtype=torch.int32, device=logits.device)
-        outside = torch.ones(part.shape[0], size, dtype=torch.bool, device=logits.device)
-        for ends in visible.intervals:
-            first, last = ((end - start).clamp(0, size).int().unsqueeze(1) for end in ends)
-            outside &= (here < first) | (here >= last)
-        part.masked_fill_(outside.unsqueeze(1), -torch.inf)
+        within = [tuple((end - start).clamp(0, size).int() for end in ends) for ends in visible.intervals]
+        # What lies in the first interval of every input, as most does where these are asked in order, is not looked at.
+        low, high = int(within[0][0].max()), int(within[0][1].min())
+        for first, last in ((0, low), (high, size)) if low < high else ((0, size),):
+            here = torch.arange(first, last, dtype=torch.int32, device=logits.device)
+            outside = torch.ones(part.shape[0], last - first, dtype=torch.bool, device=logits.device)
+            for begin, end in within:
+                outside &= (here < begin.unsqueeze(1)) | (here >= end.unsqueeze(1))
+            part[..., first:last].masked_fill_(outside.unsqueeze(1), -torch.inf)
         if visible.hidden is not None:
             row, which = ((visible.hidden >= start) & (visible.hidden < stop)).nonzero(as_tuple=True)
             part[row, :, visible.hidden[row, which] - start] = -torch.inf

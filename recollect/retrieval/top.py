@@ -21,6 +21,9 @@ what it sees alone: their last bits differ, and answers must not depend on who e
 AT_ONCE = 64
 """Blocks of an input that are looked at together."""
 
+STRAND = 16
+"""Items of a tile whose maximum is looked at before they are."""
+
 
 def top(
     queries: Float[Tensor, "batch key_dim"], keys: Keys, visible: Visible, count: int
@@ -60,16 +63,31 @@ def _by_items(
 
 
 def _best_ranks(logits: Float[Tensor, "batch items"], start: int, count: int) -> Int[Tensor, "batch best"]:
-    """The ranks of the largest logits of a tile that begins at a position."""
-    found = logits.topk(min(count, logits.shape[1]), dim=1)
-    ranks = _ranks(found.values, found.indices + start)
-    # Which of several equal ones were found is left to chance: there all are ranked.
-    least = found.values[:, -1:].clamp(min=torch.finfo(logits.dtype).min)
-    tied = (logits >= least).sum(1) > ranks.shape[1]
+    """The ranks of the largest logits of a tile that begins at a position.
+
+    The best n items lie in the n strands with the largest maxima; a strand is every so-manieth item, since maxima of
+    those are found without looking across a row.
+    """
+    batch, size = logits.shape
+    strands = size // STRAND
+    if size % STRAND or strands <= 2 * count:
+        return _ranks_of(logits, torch.arange(start, start + size, device=logits.device), count)
+    maxima = logits.view(batch, STRAND, strands).amax(1)
+    chosen = maxima.topk(count, dim=1).indices
+    places = (chosen.unsqueeze(1) + strands * torch.arange(STRAND, device=logits.device)[:, None]).flatten(1)
+    ranks = _ranks_of(logits.gather(1, places), places + start, count)
+    # A strand that was left out may hold as large a logit as the last one found, and that one may be newer.
+    least = _logits(ranks[:, -1:]).clamp(min=torch.finfo(logits.dtype).min)
+    tied = (maxima >= least).sum(1) > (maxima.gather(1, chosen) >= least).sum(1)
     if bool(tied.any()):
-        positions = torch.arange(start, start + logits.shape[1], device=logits.device)
-        ranks[tied] = _ranks(logits[tied], positions).topk(ranks.shape[1], dim=1).values
+        ranks[tied] = _ranks_of(logits[tied], torch.arange(start, start + size, device=logits.device), count)
     return ranks
+
+
+def _ranks_of(
+    logits: Float[Tensor, "batch items"], positions: Shaped[Tensor, "*some items"], count: int
+) -> Int[Tensor, "batch best"]:
+    return _ranks(logits, positions).topk(min(count, logits.shape[1]), dim=1).values
 
 
 def _by_blocks(
