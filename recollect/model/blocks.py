@@ -149,9 +149,9 @@ class ReadingBlock(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.norm = nn.LayerNorm(width)
+        self.norm_query = nn.LayerNorm(width)
         self.query = RowLinear(width, heads * width)
-        self.read = RowLinear(heads * width, width)
+        self.attended = RowLinear(heads * width, width)
         self.feed_forward = nn.Sequential(
             nn.LayerNorm(width), RowLinear(width, 4 * width), nn.GELU(), RowLinear(4 * width, width)
         )
@@ -164,11 +164,11 @@ class ReadingBlock(nn.Module):
     ) -> Float[Tensor, "*lead feature_dim"]:
         """Tokens under a False of the mask are zeros. A row with nothing to read goes on with what it had."""
         nothing = ~mask.any(-1, keepdim=True)
-        queries = self.query(self.norm(x)).unflatten(-1, (self.heads, -1))
+        queries = self.query(self.norm_query(x)).unflatten(-1, (self.heads, -1))
         scores = queries @ tokens.transpose(-1, -2) / x.shape[-1] ** 0.5
         # A softmax over nothing is 0/0: let such rows read anything, and drop the result.
         weights = scores.masked_fill(~(mask | nothing).unsqueeze(-2), -torch.inf).softmax(-1)
-        x = x + self.read((weights @ tokens).flatten(-2)).masked_fill(nothing, 0.0)
+        x = x + self.attended((weights @ tokens).flatten(-2)).masked_fill(nothing, 0.0)
         out: Tensor = x + self.feed_forward(x)
         return out
 

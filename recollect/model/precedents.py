@@ -77,7 +77,8 @@ class PrecedentClassifier(nn.Module):
         wary = torch.ones_like(keep_input) if items.wary is None else items.wary
         of_input = of_input + wary.unsqueeze(1) * self.wary_mark
         # A weight of zero does not stop a NaN, so what stands in an empty slot is also erased.
-        precedents = normalised(self._item_tokens(items, embedded)).masked_fill(~items.filled.unsqueeze(-1), 0.0)
+        tokens = self._item_tokens(items, embedded).masked_fill(~items.filled.unsqueeze(-1), 0.0)
+        precedents = normalised(tokens)
         answering = of_input[:, None].expand(-1, chains, -1)
         for block in self.blocks:
             answering = block(answering, precedents, items.filled)
@@ -86,7 +87,7 @@ class PrecedentClassifier(nn.Module):
         class_log_probs = F.log_softmax(self.head(from_input).float(), dim=-1)
         if items.labels is None or not self.points:
             return Answer(class_log_probs)
-        weights = self._attention(from_input, precedents, items.filled)
+        weights = self._attention(from_input, tokens, items.filled)
         gate = self.gate(from_input).float()
         return self._mix(class_log_probs, weights, gate, items.labels, items.filled)
 

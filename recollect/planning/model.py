@@ -55,6 +55,11 @@ def attention_weights(width: int) -> int:
     return 12 * width**2 + 15 * width
 
 
+def reading_weights(width: int, heads: int) -> int:
+    """Of a block in which one token reads many: queries and what is read as wide as all heads, an MLP, two norms."""
+    return linear_weights(width, heads * width, width) + linear_weights(width, 4 * width, width) + 4 * width
+
+
 def _padded(width: int) -> int:
     return -(-width // ALIGNED) * ALIGNED
 
@@ -87,14 +92,14 @@ def _precedents(sizes: Sizes) -> ModelTerms:
         linear_weights(features, width) + (sizes.classes + 1) * width,
         linear_weights(3, width, width) if model.ages else 0,
         linear_weights(width, width, width) if shows else 0,
-        model.blocks * attention_weights(width) + 5 * width,
-        linear_weights(width, sizes.classes) + 2 * linear_weights(width, width) + linear_weights(width, 1),
+        model.blocks * reading_weights(width, model.heads) + 5 * width,
+        linear_weights(width, sizes.classes) + linear_weights(width, width) + linear_weights(width, 1),
     ]
     tokens = sizes.fetched * width
-    # Of the items per block: blanked, normed, keys and values; before, the hidden layers of age and difference, and the
-    # difference itself. Of the one token that answers 14 widths per block.
-    of_items = 2 + model.ages + 2 * shows + 4 * model.blocks
-    of_rows = 3 + 14 * model.blocks
+    # Of the items: blanked and normed; before, the hidden layers of age and difference, and the difference itself. Of the
+    # one token that answers 12 widths per block and, for each head, its query and what it read.
+    of_items = 2 + model.ages + 2 * shows
+    of_rows = 3 + (12 + 2 * model.heads) * model.blocks
     return ModelTerms(
         parameters=sum(parameters),
         largest_parameter=max(features * queries, 2 * width * features),
