@@ -3,7 +3,7 @@
 Frames and Parquet files keep the types of their columns. pandas is never imported: a frame of it brings it along.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from recollect.data.tables.csv_files import Csv
 from recollect.data.tables.json_lines import JsonLines
@@ -127,11 +128,17 @@ class ParquetTable(_Rows):
         with self._errors():
             scan = self._scan()
             check_columns(self.name, columns, scan.collect_schema().names())
-            height = scan.select(pl.len()).collect().item()
             scan = scan.select(cs.by_name(*columns))  # a name is not a pattern
-            for row in range(0, height, chunk_rows):
+            row = 0
+            for rows in _runs(self._groups(), chunk_rows):
                 # Only the pages that hold these rows are unpacked, however long their row group is.
-                yield _chunk(scan.slice(row, chunk_rows).collect(), row)
+                yield _chunk(scan.slice(row, rows).collect(), row)
+                row += rows
+
+    def _groups(self) -> list[int]:
+        """How many rows are in each row group."""
+        found = pq.read_metadata(self.path)
+        return [found.row_group(index).num_rows for index in range(found.num_row_groups)]
 
     def _scan(self) -> pl.LazyFrame:
         return pl.scan_parquet(self.path, glob=False, hive_partitioning=False)
@@ -140,8 +147,26 @@ class ParquetTable(_Rows):
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException) as error:
             raise DataError(f"{self.path} can't be read as Parquet ({error}): copy it again") from error
+
+
+def _runs(groups: Iterable[int], chunk_rows: int) -> Iterator[int]:
+    """How many rows to read at once: whole groups, since a page that two chunks share is unpacked twice.
+
+    Groups of up to twice the rows asked for are taken as they are, so memory has an end; longer ones are cut.
+    """
+    waiting = 0
+    for rows in groups:
+        if waiting and waiting + rows > chunk_rows:
+            yield waiting
+            waiting = 0
+        while rows > 2 * chunk_rows:
+            yield chunk_rows
+            rows -= chunk_rows
+        waiting += rows
+    if waiting:
+        yield waiting
 
 
 def _of_arrow(table: pa.Table) -> pl.DataFrame:
