@@ -211,7 +211,7 @@ def _names(values: pl.Series) -> pl.Series:
         return of_whole_numbers(values)
     if values.dtype.is_float():
         values = values.fill_nan(None)
-    return folded(_texts(values))
+    return folded(_plain(values, "text").cast(pl.String))
 
 
 def _numbers(values: pl.Series, faults: Faults) -> pl.Series:

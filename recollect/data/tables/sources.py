@@ -55,7 +55,7 @@ def _file(path: Path) -> Table:
 
 
 def _chunk(frame: pl.DataFrame, row: int) -> RawChunk:
-    rows = row + np.arange(frame.height)
+    rows = np.arange(row, row + frame.height)
     return RawChunk(frame, rows, rows, lambda index: frame.row(index, named=True))
 
 
