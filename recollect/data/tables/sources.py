@@ -15,6 +15,7 @@ import polars.selectors as cs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from recollect.data.tables.ahead import two_at_a_time
 from recollect.data.tables.csv_files import Csv
 from recollect.data.tables.json_lines import JsonLines
 from recollect.data.tables.raw import Columns, RawChunk, Table, check_columns
@@ -129,11 +130,10 @@ class ParquetTable(_Rows):
             scan = self._scan()
             check_columns(self.name, columns, scan.collect_schema().names())
             scan = scan.select(cs.by_name(*columns))  # a name is not a pattern
-            row = 0
-            for rows in _runs(self._groups(), chunk_rows):
-                # Only the pages that hold these rows are unpacked, however long their row group is.
-                yield _chunk(scan.slice(row, rows).collect(), row)
-                row += rows
+            # Only the pages that hold these rows are unpacked, however long their row group is. polars unpacks a group
+            # with one thread, so two are unpacked at a time.
+            runs = _runs(self._groups(), chunk_rows)
+            yield from two_at_a_time(lambda run: _chunk(scan.slice(run.start, len(run)).collect(), run.start), runs)
 
     def _groups(self) -> list[int]:
         """How many rows are in each row group."""
@@ -151,22 +151,22 @@ class ParquetTable(_Rows):
             raise DataError(f"{self.path} can't be read as Parquet ({error}): copy it again") from error
 
 
-def _runs(groups: Iterable[int], chunk_rows: int) -> Iterator[int]:
-    """How many rows to read at once: whole groups, since a page that two chunks share is unpacked twice.
+def _runs(groups: Iterable[int], chunk_rows: int) -> Iterator[range]:
+    """The rows to read at once: whole groups, since a page that two chunks share is unpacked twice.
 
     Groups of up to twice the rows asked for are taken as they are, so memory has an end; longer ones are cut.
     """
-    waiting = 0
+    start = stop = 0
     for rows in groups:
-        if waiting and waiting + rows > chunk_rows:
-            yield waiting
-            waiting = 0
-        while rows > 2 * chunk_rows:
-            yield chunk_rows
-            rows -= chunk_rows
-        waiting += rows
-    if waiting:
-        yield waiting
+        if stop > start and stop + rows - start > chunk_rows:
+            yield range(start, stop)
+            start = stop
+        stop += rows
+        while stop - start > 2 * chunk_rows:
+            yield range(start, start + chunk_rows)
+            start += chunk_rows
+    if stop > start:
+        yield range(start, stop)
 
 
 def _of_arrow(table: pa.Table) -> pl.DataFrame:
