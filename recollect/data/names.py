@@ -9,15 +9,29 @@ import polars as pl
 
 WHOLE = r"^(-?\d+)\.0+$"
 TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+LONGEST_TRUTH = max(map(len, TRUTH))
+FEW = 1000
 
 
 def folded(texts: pl.Series) -> pl.Series:
-    """Texts as names. Looks first: most columns hold neither, and looking is quicker by far."""
+    """Texts as names; an empty one is missing. Looks first: most columns hold none of it, and looking is quicker."""
     if texts.str.ends_with(".0").any():
         texts = texts.str.replace(WHOLE, "$1")
-    if any((texts == written).any() for written in TRUTH):
+    shortest = texts.str.len_bytes().min()
+    if shortest == 0:
+        texts = texts.set(texts == "", None)
+    if isinstance(shortest, int) and shortest <= LONGEST_TRUTH and any((texts == each).any() for each in TRUTH):
         texts = texts.replace(TRUTH)
     return texts
+
+
+def of_whole_numbers(values: pl.Series) -> pl.Series:
+    """Whole numbers as names. Writing is slow: where many rows are of few numbers, such as classes, once for each."""
+    low, high = (values.min(), values.max()) if len(values) > FEW else (None, None)
+    if not (isinstance(low, int) and isinstance(high, int)) or high - low >= FEW or max(-low, high) >= 2**62:
+        return values.cast(pl.String)
+    written = pl.int_range(low, high + 1, eager=True).cast(pl.String)
+    return written.gather(values.cast(pl.Int64) - low).alias(values.name)
 
 
 def name_of(text: str) -> str:

@@ -7,7 +7,6 @@ Knows neither features nor histories; the order of events is the table's own, un
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -18,8 +17,8 @@ import polars as pl
 from recollect.data.events import Events, make_events
 from recollect.data.inference import infer_schema
 from recollect.data.schema import TableSchema
-from recollect.data.tables.ahead import ahead
-from recollect.data.tables.raw import BadRow, Table
+from recollect.data.tables.ahead import ahead, two_at_a_time
+from recollect.data.tables.raw import BadRow, RawChunk, Table
 from recollect.data.tables.sources import open_table
 from recollect.errors import BadRowError, DataError, OutputExistsError, SettingError
 
@@ -110,10 +109,12 @@ class Reading:
             self.summary.late_fields |= {name: line for name, line in late.items() if name not in first}
 
     def _made(self) -> Iterator[tuple[Events, list[BadRow], Mapping[str, int]]]:
-        """While a chunk is worked on by whoever reads, the next is made into events and the one after it parsed."""
-        with closing(ahead(self.table.chunks(self.schema.hopes(), self.chunk_rows))) as chunks:
-            for chunk in chunks:
-                yield (*make_events(chunk, self.schema, self.table, self.labels), chunk.unread)
+        """While a chunk is worked on by whoever reads, the next two are made into events or parsed."""
+
+        def make(chunk: RawChunk) -> tuple[Events, list[BadRow], Mapping[str, int]]:
+            return (*make_events(chunk, self.schema, self.table, self.labels), chunk.unread)
+
+        yield from two_at_a_time(make, self.table.chunks(self.schema.hopes(), self.chunk_rows))
 
 
 def read_events(

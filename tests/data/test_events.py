@@ -13,7 +13,7 @@ from recollect.errors import DataError
 
 def made(schema: TableSchema, **columns: Any) -> tuple[Any, list[Any]]:
     table = PolarsTable(pl.DataFrame(columns))
-    (chunk,) = table.chunks(schema.hopes(), 100)
+    (chunk,) = table.chunks(schema.hopes(), 10_000)
     return make_events(chunk, schema, table)
 
 
@@ -33,6 +33,32 @@ def test_names_are_the_same_however_they_are_stored(values: Any, names: list[str
     events, bad = made(TableSchema(categorical=("c",)), c=values)
     assert events.columns["c"].to_list() == names
     assert not bad
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([1, None, 5, 3], pl.Int64),
+        ([-128, None, 127], pl.Int8),
+        ([0, 2**64 - 1, 2**64 - 2], pl.UInt64),
+        ([2**64 - 1, 2**64 - 2], pl.UInt64),
+        ([-(2**63), 2**63 - 1], pl.Int64),
+        ([2**63 - 1, 2**63 - 2], pl.Int64),
+        ([None], pl.Int64),
+    ],
+)
+def test_many_whole_numbers_have_the_names_that_few_have(values: list[int | None], dtype: Any) -> None:
+    many = pl.Series(values * 1000, dtype=dtype)
+    events, _ = made(TableSchema(categorical=("c",)), c=many)
+    assert events.columns["c"].to_list() == [None if value is None else str(value) for value in many]
+
+
+def test_numbers_whose_sum_is_infinite_are_finite_and_nan_is_missing() -> None:
+    events, bad = made(TableSchema(numeric=("x",)), x=[1e308, 1e308, float("nan"), None, float("-inf")])
+    assert events.columns["x"].to_list() == [1e308, 1e308, None, None]
+    assert [each.kind for each in bad] == ["infinite: x"]
+    events, bad = made(TableSchema(numeric=("x",)), x=[1e308, 1e308])
+    assert (events.columns["x"].to_list(), bad) == ([1e308, 1e308], [])
 
 
 def test_the_first_reason_counts_and_the_others_stay() -> None:

@@ -179,6 +179,13 @@ def test_whatever_the_numbers_the_features_are_finite(values: list[float | None]
             assert bool(number.isfinite().all())
 
 
+def test_infinite_numbers_are_as_large_as_any_can_be() -> None:
+    table = pl.DataFrame({"a": [float("inf"), float("inf"), None], "b": [float("-inf"), 0.0, 1.0]})
+    a, b = fit_features(table, TableSchema(label="label", numeric=("a", "b"))).numeric
+    assert (a.low, a.high, a.mean) == (1e100, 1e100, 1e100)
+    assert (b.low, b.high) == (-1e100, 1.0)
+
+
 def test_a_row_has_the_same_features_in_any_company() -> None:
     features = fitted()
     whole = features(past(), embeddings())

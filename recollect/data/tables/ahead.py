@@ -1,10 +1,12 @@
-"""The next item of an iterator, made while this one is worked on."""
+"""The next item of an iterator, made while this one is worked on; and work on two items at a time."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from typing import TypeVar
 
 Item = TypeVar("Item")
+Made = TypeVar("Made")
 _END = object()
 
 
@@ -23,6 +25,25 @@ def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
                 del item  # or it would stay until the next one after it is there
         finally:
             wait([coming])
-            close = getattr(items, "close", None)
-            if close is not None:
-                close()
+            _close(items)
+
+
+def two_at_a_time(work: Callable[[Item], Made], items: Iterable[Item]) -> Generator[Made, None, None]:
+    """What is made of each item, in the order of the items, while the next one is made of the item after it.
+
+    Errors and stopping early are as with `ahead`.
+    """
+    with ThreadPoolExecutor(2) as workers:
+        try:
+            with closing(ahead(workers.submit(work, item) for item in items)) as coming:
+                for made in coming:
+                    yield made.result()
+                    del made  # or it would stay until the next one after it is there
+        finally:
+            _close(items)
+
+
+def _close(items: object) -> None:
+    close = getattr(items, "close", None)
+    if close is not None:
+        close()

@@ -3,6 +3,7 @@
 Knows newlines and quotes; what is between them is not its business.
 """
 
+import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 TYPES: dict[str, pl.DataType] = {"text": pl.String(), "number": pl.Float64(), "list": pl.List(pl.Float64)}
 """What polars is asked for where something is hoped for."""
 
-EndOf = Callable[[bytes, bytes], int]
-"""Where the last whole row of a block ends, given the bytes of an unfinished row before it; 0 if there is no end."""
+EndOf = Callable[[bytes], int]
+"""Where the last whole row of a block ends, which begins with a row; 0 if there is no end."""
 
 
 def open_bytes(path: Path) -> Any:
@@ -34,29 +35,48 @@ def open_bytes(path: Path) -> Any:
     return pa.input_stream(str(path), compression=compression)
 
 
-def read_blocks(path: Path, block_bytes: int) -> Iterator[bytes]:
-    """The bytes of a file; the next ones are unpacked while these are worked on."""
-    with open_bytes(path) as file:
-        try:
-            yield from ahead(iter(lambda: file.read(block_bytes), b""))
-        except OSError as error:
-            raise DataError(f"{path} can't be unpacked to its end ({error}): copy it again") from error
-
-
 def whole_rows(path: Path, block_bytes: int, end_of: EndOf) -> Iterator[bytes]:
-    """The bytes of a file in pieces that end where a row does, with a newline."""
-    rest = None
-    for block in read_blocks(path, block_bytes):
-        if rest is None:
-            rest, block = b"", block.removeprefix(BYTE_ORDER_MARK)
-        end = end_of(rest, block)
-        if end:
-            yield b"".join((rest, memoryview(block)[:end]))
-            rest = block[end:]
-        else:
-            rest += block
+    """The bytes of a file in pieces that end where a row does, with a newline; the next one is unpacked meanwhile."""
+    return ahead(_whole_rows(path, block_bytes, end_of))
+
+
+def _whole_rows(path: Path, block_bytes: int, end_of: EndOf) -> Iterator[bytes]:
+    rest = b""
+    is_first = True
+    with open_bytes(path) as file:
+        while True:
+            try:
+                buffer = _with_more(rest, file, block_bytes)
+            except OSError as error:
+                raise DataError(f"{path} can't be unpacked to its end ({error}): copy it again") from error
+            found = buffer.getvalue()
+            if len(found) == len(rest):
+                break
+            if is_first and found.startswith(BYTE_ORDER_MARK):
+                found = found.removeprefix(BYTE_ORDER_MARK)
+                buffer = io.BytesIO(found)
+            is_first = False
+            end = end_of(found)
+            rest = found[end:]
+            if end:
+                del found  # what somebody else holds would be copied to be cut
+                buffer.truncate(end)
+                yield buffer.getvalue()
     if rest:
         yield rest if rest.endswith(b"\n") else rest + b"\n"
+
+
+def _with_more(rest: bytes, file: Any, size: int) -> io.BytesIO:
+    """What is left of the bytes before, and behind it the next ones of a file.
+
+    They are read to where they stay: the value of a BytesIO is its own memory, where joining would copy all of it.
+    """
+    buffer = io.BytesIO(bytes(len(rest) + size))
+    with buffer.getbuffer() as memory:
+        memory[: len(rest)] = rest
+        read = file.readinto(memory[len(rest) :])
+    buffer.truncate(len(rest) + read)
+    return buffer
 
 
 def count_byte(block: bytes, byte: bytes, start: int = 0, stop: int | None = None) -> int:
@@ -66,17 +86,17 @@ def count_byte(block: bytes, byte: bytes, start: int = 0, stop: int | None = Non
     return sum(int(np.count_nonzero(found[piece : piece + CACHED_BYTES] == ord(byte))) for piece in pieces)
 
 
-def end_of_lines(before: bytes, block: bytes) -> int:
+def end_of_lines(block: bytes) -> int:
     return block.rfind(b"\n") + 1
 
 
-def end_of_records(before: bytes, block: bytes) -> int:
+def end_of_records(block: bytes) -> int:
     """After the last newline outside of quotes: with an even number of quotes before it."""
     end = block.rfind(b"\n") + 1
-    quotes = count_byte(before, b'"') + count_byte(block, b'"', 0, end)
+    quotes = count_byte(block, b'"', 0, end)
     while quotes % 2 and end:
         inside = max(block.rfind(b'"', 0, end), 0)
         earlier = block.rfind(b"\n", 0, inside) + 1
         quotes -= count_byte(block, b'"', earlier, end)
         end = earlier
-    return end_of_lines(before, block) if not end and len(before) + len(block) > LONGEST_ROW else end
+    return end_of_lines(block) if not end and len(block) > LONGEST_ROW else end

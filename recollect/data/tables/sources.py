@@ -3,7 +3,7 @@
 Frames and Parquet files keep the types of their columns. pandas is never imported: a frame of it brings it along.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,9 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from recollect.data.tables.ahead import two_at_a_time
 from recollect.data.tables.csv_files import Csv
 from recollect.data.tables.json_lines import JsonLines
 from recollect.data.tables.raw import Columns, RawChunk, Table, check_columns
@@ -54,7 +56,7 @@ def _file(path: Path) -> Table:
 
 
 def _chunk(frame: pl.DataFrame, row: int) -> RawChunk:
-    rows = row + np.arange(frame.height)
+    rows = np.arange(row, row + frame.height)
     return RawChunk(frame, rows, rows, lambda index: frame.row(index, named=True))
 
 
@@ -127,11 +129,16 @@ class ParquetTable(_Rows):
         with self._errors():
             scan = self._scan()
             check_columns(self.name, columns, scan.collect_schema().names())
-            height = scan.select(pl.len()).collect().item()
             scan = scan.select(cs.by_name(*columns))  # a name is not a pattern
-            for row in range(0, height, chunk_rows):
-                # Only the pages that hold these rows are unpacked, however long their row group is.
-                yield _chunk(scan.slice(row, chunk_rows).collect(), row)
+            # Only the pages that hold these rows are unpacked, however long their row group is. polars unpacks a group
+            # with one thread, so two are unpacked at a time.
+            runs = _runs(self._groups(), chunk_rows)
+            yield from two_at_a_time(lambda run: _chunk(scan.slice(run.start, len(run)).collect(), run.start), runs)
+
+    def _groups(self) -> list[int]:
+        """How many rows are in each row group."""
+        found = pq.read_metadata(self.path)
+        return [found.row_group(index).num_rows for index in range(found.num_row_groups)]
 
     def _scan(self) -> pl.LazyFrame:
         return pl.scan_parquet(self.path, glob=False, hive_partitioning=False)
@@ -140,8 +147,26 @@ class ParquetTable(_Rows):
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException) as error:
             raise DataError(f"{self.path} can't be read as Parquet ({error}): copy it again") from error
+
+
+def _runs(groups: Iterable[int], chunk_rows: int) -> Iterator[range]:
+    """The rows to read at once: whole groups, since a page that two chunks share is unpacked twice.
+
+    Groups of up to twice the rows asked for are taken as they are, so memory has an end; longer ones are cut.
+    """
+    start = stop = 0
+    for rows in groups:
+        if stop > start and stop + rows - start > chunk_rows:
+            yield range(start, stop)
+            start = stop
+        stop += rows
+        while stop - start > 2 * chunk_rows:
+            yield range(start, start + chunk_rows)
+            start += chunk_rows
+    if stop > start:
+        yield range(start, stop)
 
 
 def _of_arrow(table: pa.Table) -> pl.DataFrame:

@@ -110,8 +110,10 @@ def in_another_unit(times: pl.Series, unit: TimeUnit) -> pl.Series:
     They come before anything that is taken for a count in seconds, and nothing lies between them and the others.
     """
     none = pl.repeat(False, len(times), eager=True)
+    if unit not in NANOSECONDS:
+        return none
     first, start = times.min(), int(COUNTS) * NANOSECONDS["seconds"]
-    if unit not in NANOSECONDS or not isinstance(first, int) or first >= start:
+    if not isinstance(first, int) or first >= start:
         return none
     early = times.is_between(int(COUNTS) * NANOSECONDS[unit], start - 1).fill_null(False)
     last, other = times.filter(early).max(), times.filter(times >= start).min()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from recollect.data.tables.ahead import ahead
+from recollect.data.tables.ahead import ahead, two_at_a_time
 
 
 def test_the_same_items_in_the_same_order() -> None:
@@ -56,4 +56,41 @@ def test_stopping_early_closes_the_source_and_ends_the_thread() -> None:
     next(found)
     found.close()
     assert closed.is_set()
+    assert threading.active_count() == threads
+
+
+def test_what_is_made_two_at_a_time_comes_in_the_order_of_the_items() -> None:
+    second = threading.Event()
+
+    def made(number: int) -> int:
+        if number == 1:
+            second.set()
+        assert number != 0 or second.wait(10)  # the first is done only after the second has begun
+        if number == 3:
+            raise ValueError("the fourth is bad")
+        return 10 * number
+
+    found = two_at_a_time(made, iter(range(100)))
+    assert [next(found) for _ in range(3)] == [0, 10, 20]
+    with pytest.raises(ValueError, match="the fourth is bad"):
+        next(found)
+
+
+def test_stopping_early_or_by_an_error_ends_all_threads_and_closes_the_source() -> None:
+    def items(closed: threading.Event) -> Iterator[int]:
+        try:
+            yield from range(100)
+        finally:
+            closed.set()
+
+    threads = threading.active_count()
+    stopped, failed = threading.Event(), threading.Event()
+    found = two_at_a_time(str, items(stopped))
+    assert next(found) == "0"
+    found.close()
+    with pytest.raises(ZeroDivisionError) as error:
+        next(two_at_a_time(lambda number: 1 // number, items(failed)))
+    assert error.tb is not None  # which still holds all that was going on
+    assert stopped.is_set()
+    assert failed.is_set()
     assert threading.active_count() == threads

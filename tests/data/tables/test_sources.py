@@ -11,6 +11,7 @@ import pytest
 
 from recollect.data.reading import read_events
 from recollect.data.schema import TableSchema
+from recollect.data.tables.sources import open_table
 from recollect.errors import DataError
 
 SCHEMA = TableSchema(label="y")
@@ -89,3 +90,11 @@ def test_row_groups_and_chunks_need_not_agree(tmp_path: Path) -> None:
         assert max(map(len, chunks)) <= chunk_rows
         assert [label for chunk in chunks if chunk.label is not None for label in chunk.label] == names
         assert [row for chunk in chunks for row in chunk.rows.tolist()] == list(range(23))
+
+
+@pytest.mark.parametrize(("chunk_rows", "rows"), [(2, [2, 3] * 4 + [3]), (3, [5] * 4 + [3]), (14, [10, 13])])
+def test_row_groups_are_read_whole_unless_they_are_long(tmp_path: Path, chunk_rows: int, rows: list[int]) -> None:
+    pl.DataFrame({"y": range(23)}).write_parquet(tmp_path / "t.parquet", row_group_size=5)
+    chunks = list(open_table(tmp_path / "t.parquet").chunks(SCHEMA.hopes(), chunk_rows))
+    assert [chunk.frame.height for chunk in chunks] == rows
+    assert [row for chunk in chunks for row in chunk.rows.tolist()] == list(range(23))
