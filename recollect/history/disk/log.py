@@ -6,6 +6,7 @@ A record is complete or does not count. Knows how a commit is written; not what 
 import itertools
 import json
 import logging
+import math
 import os
 import struct
 import weakref
@@ -121,22 +122,28 @@ def _table_bytes(table: pa.Table) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-def _decode(commit: int, body: memoryview, schema: Schema) -> Change:
+Types = dict[int, dict[str, tuple[np.dtype[Any], tuple[int, ...]]]]
+"""Of the columns, by the width of ids: worked out once for all records that have it."""
+
+
+def _decode(commit: int, body: memoryview, schema: Schema, types: Types) -> Change:
     length = int.from_bytes(body[:4], "little")
     described = json.loads(bytes(body[4 : 4 + length]))
     at = 4 + length
 
     def take(dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         nonlocal at
-        count = int(np.prod(shape, dtype=np.int64))
-        array = np.frombuffer(body, dtype, count, at).reshape(shape)
+        count = math.prod(shape)
+        array = np.frombuffer(body, dtype, count, at)
         at += count * dtype.itemsize
-        return array
+        return array if len(shape) == 1 else array.reshape(shape)
 
     rows, count = None, described["rows"]
     if count:
-        types = column_types(schema, described["id_width"])
-        columns = {name: take(dtype, (count, *shape)) for name, (dtype, shape) in types.items()}
+        width = described["id_width"]
+        if width not in types:
+            types[width] = column_types(schema, width)
+        columns = {name: take(dtype, (count, *shape)) for name, (dtype, shape) in types[width].items()}
         payload = None
         if described["payload_bytes"]:
             stream = body[at : at + described["payload_bytes"]]
@@ -177,6 +184,7 @@ def decode_all(data: Bytes, first_commit: int, schema: Schema, where: str) -> tu
     """
     view, at = memoryview(data), 0
     changes: list[Change] = []
+    types: Types = {}
     while at < len(view):
         head = _head_at(view, at)
         body = view[at + HEAD.size : at + HEAD.size + head[1]] if head else view[:0]
@@ -186,7 +194,7 @@ def decode_all(data: Bytes, first_commit: int, schema: Schema, where: str) -> tu
             raise HistoryDamagedError(
                 f"{where} has commit {head[2]} where {first_commit + len(changes)} should be: restore it from a copy"
             )
-        changes.append(_decode(head[2], body, schema))
+        changes.append(_decode(head[2], body, schema, types))
         at += HEAD.size + head[1]
     if _later_record(view, at):
         raise HistoryDamagedError(

@@ -61,7 +61,6 @@ class Buffer:
         for name, array in rows.columns.items():
             self._columns[name].extend(array)
         self._columns["commit"].extend(np.full(rows.count, commit, np.int64))
-        self._hashes.extend(hash_ids(rows.columns["id"], self.schema.id))
         if rows.payload is not None:
             self._payload.append(rows.payload)
         self.count += rows.count
@@ -73,7 +72,7 @@ class Buffer:
         self, hashes: NDArray[np.uint64], ids: NDArray[Any], count: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Pairs (place in `ids`, row of this buffer) with the same id, among the first `count`."""
-        held = self._hashes.taken(count)
+        held = self._hashed(count)
         if len(hashes) == 1:  # the usual append; not worth sorting for
             rows = np.flatnonzero(held == hashes[0])
             places = np.zeros(len(rows), np.int64)
@@ -81,6 +80,13 @@ class Buffer:
             places, rows = search(hashes, *sorted_hashes(held))
         same = self.column("id", count)[rows] == ids[places]
         return places[same], rows[same]
+
+    def _hashed(self, count: int) -> NDArray[np.uint64]:
+        """When they are first needed, and then of many at once: thousands of calls for one id each take a while."""
+        with self._lock:
+            if self._hashes.count < count:
+                self._hashes.extend(hash_ids(self.column("id", count)[self._hashes.count :], self.schema.id))
+            return self._hashes.taken(count)
 
     def payload(self, rows: NDArray[np.int64] | None = None) -> pa.Table:
         with self._lock:
