@@ -19,7 +19,7 @@ from recollect.history.disk.format import FileEntry, Manifest, column_types
 from recollect.history.disk.ids import hash_ids, search, sorted_hashes
 from recollect.history.disk.log import Change, Rows
 from recollect.history.disk.schema import Schema
-from recollect.history.disk.segments import Segment
+from recollect.history.disk.segments import Segment, rows_of
 from recollect.history.disk.storage import Storage
 
 
@@ -93,7 +93,7 @@ class Buffer:
             if len(self._payload) > 1:  # so that the next one does not begin from thousands of pieces again
                 self._payload = [pa.concat_tables(self._payload).combine_chunks()]
             table = self._payload[0] if self._payload else self.schema.payload.empty_table()
-        return table if rows is None else table.take(rows)
+        return table if rows is None else rows_of(table, rows)
 
     def as_rows(self, count: int) -> Rows:
         columns = {name: column.taken(count) for name, column in self._columns.items() if name != "commit"}
@@ -268,7 +268,7 @@ def read_payload(parts: Sequence[Part], rows: NDArray[np.int64], schema: Schema)
     if not tables:
         return schema.payload.empty_table()
     order = np.argsort(owners, kind="stable")
-    return pa.concat_tables(tables).take(np.argsort(order, kind="stable"))
+    return rows_of(pa.concat_tables(tables), np.argsort(order, kind="stable"))
 
 
 def is_in(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
