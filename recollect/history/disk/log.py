@@ -3,6 +3,7 @@
 A record is complete or does not count. Knows how a commit is written; not what it does to a history.
 """
 
+import copy
 import itertools
 import json
 import logging
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from recollect.errors import HistoryDamagedError, HistoryError, HistoryLockedError
 from recollect.history.disk.format import MANIFEST, Manifest, SegmentEntry, column_types, raw
+from recollect.history.disk.names import log_name
 from recollect.history.disk.schema import Schema
 from recollect.history.disk.storage import Bytes, LocalStorage, RemoteStorage, Storage
 
@@ -239,6 +241,14 @@ class LocalLog:
         self._end = 0
         self._broken = False
 
+    def copy(self) -> "LocalLog":
+        """For reading on from here by itself, though the file may have been removed."""
+        other = LocalLog.__new__(LocalLog)
+        other.__dict__.update(self.__dict__)
+        other._fd = os.dup(self._fd)
+        other.close = weakref.finalize(other, os.close, other._fd)
+        return other
+
     @property
     def size(self) -> int:
         return self._end
@@ -313,6 +323,9 @@ class RemoteLog:
         self._storage = storage
         self._broken = False
 
+    def copy(self) -> "RemoteLog":
+        return copy.copy(self)
+
     def _record(self, commit: int) -> str:
         return f"{self.name}/{commit:012d}"
 
@@ -380,6 +393,12 @@ class Log:
         self._last = _open(storage, number, next_commit)
         self._closing: Change | None = None
 
+    def copy(self) -> "Log":
+        """Another reader's, that goes on from here by itself."""
+        other = copy.copy(self)
+        other._last = self._last.copy()
+        return other
+
     def read_new(self, schema: Schema) -> list[Change]:
         """The commits since the last call, and closing records."""
         changes = more = self._last.read_new(schema)
@@ -403,10 +422,6 @@ class Log:
 
     def close(self) -> None:
         self._last.close()
-
-
-def log_name(number: int, *, local: bool) -> str:
-    return f"log-{number:08d}" + (".bin" if local else "")
 
 
 def create_log(storage: Storage, number: int, *, go_on: bool = False) -> None:
