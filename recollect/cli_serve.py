@@ -43,7 +43,9 @@ def serve(
     """
     from recollect.cli_reproduce import use_threads
     from recollect.errors import SettingError
+    from recollect.history.disk.ahead import Ahead
 
+    ahead = None if "://" in history else Ahead(Path(history))  # while everything else is imported
     gc.disable()  # until all is loaded: what comes now stays, and looking through it again and again takes time
     # Both are read when the libraries are imported. Tables here have a few rows: handing them to a pool takes longer
     # than they do. And to find huge pages for the keys may take the kernel seconds, which a start can't wait for.
@@ -81,7 +83,8 @@ def serve(
             stores=not read_only or state is not None,
             limits=limits,
             tokens=Tokens.from_environment(),
-        )
+        ),
+        ahead,
     )
 
 

@@ -9,6 +9,7 @@ import weakref
 from typing import Any
 
 from recollect.errors import HistoryDamagedError, HistoryError
+from recollect.history.disk.ahead import Ahead
 from recollect.history.disk.fetching import Fetcher
 from recollect.history.disk.format import MANIFEST, Manifest
 from recollect.history.disk.log import Log, open_log
@@ -22,14 +23,19 @@ _TRIES = 20
 class History:
     """A reader. `refresh` follows the writer: cheap when nothing is new, and otherwise it reads only what is."""
 
-    def __init__(self, storage: Storage, *, threads: int, cache_bytes: int) -> None:
+    def __init__(
+        self, storage: Storage, *, threads: int, cache_bytes: int, other: "tuple[State, Log, _Watched] | None" = None
+    ) -> None:
+        """`other` is where another reader is, to go on from there."""
         self.storage = storage
         self._fetcher = Fetcher(threads, cache_bytes)
         self._lock = threading.Lock()
         self._state: State | None = None
         self._log: Log | None = None
         self._watched: _Watched | None = None
-        self.snapshot: Snapshot = self._follow(None)
+        if other is not None:
+            self._state, self._log, self._watched = other
+        self.snapshot: Snapshot = self._follow(None) if other is None else Snapshot(other[0], self._fetcher)
 
     @staticmethod
     def open(
@@ -38,9 +44,24 @@ class History:
         threads: int = 8,
         cache_bytes: int = 256 << 20,
         options: dict[str, Any] | None = None,
+        ahead: Ahead | None = None,
     ) -> "History":
-        """`cache_bytes` bounds what is kept of objects that were read remotely; `options` go to fsspec."""
-        return History(storage_at(url, options), threads=threads, cache_bytes=cache_bytes)
+        """`cache_bytes` bounds what is kept of objects that were read remotely; `options` go to fsspec. What was read
+        `ahead` is not read again."""
+        storage = storage_at(url, options)
+        if isinstance(storage, LocalStorage):
+            storage.ahead = ahead
+        return History(storage, threads=threads, cache_bytes=cache_bytes)
+
+    def another(self) -> "History":
+        """A reader that begins where this one is and then goes its own way, perhaps in another thread: nothing is read
+        or checked twice."""
+        with self._lock:
+            threads, cache_bytes = self._fetcher.threads, self._fetcher.cache.limit
+            if self._state is None or self._log is None or self._watched is None:  # the last refresh failed
+                return History(self.storage, threads=threads, cache_bytes=cache_bytes)
+            at = (self._state.copy(), self._log.copy(), self._watched)
+            return History(self.storage, threads=threads, cache_bytes=cache_bytes, other=at)
 
     def refresh(self) -> Snapshot:
         """The newest state; the same object if nothing is new."""

@@ -18,7 +18,16 @@ from recollect.errors import HistoryError
 from recollect.history.disk.fetching import Fetcher
 from recollect.history.disk.schema import Schema
 from recollect.history.disk.segments import Segment
-from recollect.history.disk.state import Buffer, Changes, Part, State, find_rows, is_in, read_payload
+from recollect.history.disk.state import (
+    Buffer,
+    Changes,
+    Part,
+    State,
+    find_rows,
+    is_in,
+    joined_ahead,
+    read_payload,
+)
 from recollect.history.rows import check_ids, moment
 
 
@@ -47,10 +56,16 @@ class Snapshot:
         self.erased: NDArray[np.int64] = state.erased()
         self._parts: tuple[Part, ...] = tuple(state.parts)
         self._changes: Changes = state.changes()
+        self._storage = state.storage
         self._fetcher = fetcher
 
     def __len__(self) -> int:
         return self.num_rows
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Where the rows lie, for a writer of the same process: what is open and was checked need not be again."""
+        return self._parts
 
     @property
     def num_items(self) -> int:
@@ -81,9 +96,15 @@ class Snapshot:
             return self._until(start, self.num_rows if stop is None else stop)
         arrays = [array for _, array in self.pieces(name, start, stop)]
         if len(arrays) != 1:
-            empty = Buffer(self.schema).column(self._file_of(name))
-            arrays = [np.concatenate(arrays) if arrays else empty]
+            arrays = [self._joined(name, arrays)]
         return np.strings.decode(arrays[0], "utf-8") if arrays[0].dtype.kind == "S" else arrays[0]
+
+    def _joined(self, name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
+        if not arrays:
+            return Buffer(self.schema).column(self._file_of(name))
+        whole = sum(map(len, arrays)) == self.num_rows
+        ahead = joined_ahead(self._storage, self._parts, name) if whole else None
+        return np.concatenate(arrays) if ahead is None else ahead
 
     def _until(self, start: int, stop: int) -> NDArray[Any]:
         until = np.full(self.num_rows, self.schema.never, self.schema.time_type)

@@ -43,9 +43,9 @@ class Appended:
 class HistoryWriter:
     """The one writer of a history. May be shared by threads, not by processes."""
 
-    def __init__(self, storage: Storage, limits: Limits) -> None:
+    def __init__(self, storage: Storage, limits: Limits, reuse: Sequence[Part] = ()) -> None:
         """Use `create` or `open`: the storage must be locked."""
-        self._journal = Journal(storage, limits)
+        self._journal = Journal(storage, limits, reuse)
         self._fetcher = Fetcher(threads=4, cache_bytes=0)
 
     @staticmethod
@@ -81,15 +81,22 @@ class HistoryWriter:
 
     @staticmethod
     def open(
-        url: str | os.PathLike[str], *, limits: Limits | None = None, options: dict[str, Any] | None = None
+        url: str | os.PathLike[str],
+        *,
+        limits: Limits | None = None,
+        options: dict[str, Any] | None = None,
+        reuse: Sequence[Part] = (),
     ) -> "HistoryWriter":
-        """Cuts off what a crash left unfinished; what may be more than that is kept aside."""
+        """Cuts off what a crash left unfinished; what may be more than that is kept aside.
+
+        With the `parts` of a snapshot to `reuse`, segments that are in it are not opened and checked again.
+        """
         storage = storage_at(url, options)
         if not storage.exists(MANIFEST):  # asked first, since the lock would make the directory
             raise no_history(storage)
         storage.lock()
         try:
-            return HistoryWriter(storage, limits or Limits())
+            return HistoryWriter(storage, limits or Limits(), reuse)
         except BaseException:
             storage.unlock()
             raise

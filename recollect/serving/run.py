@@ -16,6 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from recollect.errors import SettingError
+from recollect.history.disk.ahead import Ahead
 from recollect.serving.app import make_app
 from recollect.serving.guard import HEADERS, log_as_json
 from recollect.serving.problems import Problem
@@ -144,9 +145,10 @@ class Server(uvicorn.Server):
             logger.error("%s", problem.detail)
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, ahead: Ahead | None = None) -> None:
     """Until a signal ends it, or the model can't be made ready."""
-    service = Service(settings)  # what is wrong with the settings is said by the command line, not in the log
+    with contextlib.nullcontext() if ahead is None else contextlib.closing(ahead):
+        service = Service(settings, ahead)  # what is wrong with them is said by the command line, not in the log
     gc.freeze()
     gc.enable()
     log_as_json()

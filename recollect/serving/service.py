@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from recollect.deployed import ROW, Deployed
 from recollect.errors import RecollectError
+from recollect.history.disk.ahead import Ahead
 from recollect.history.reader import History
 from recollect.serving.changes import Adding, Correcting, Erasing, Written, not_kept, not_there
 from recollect.serving.engine import Answered, Engine, Watching
@@ -41,11 +42,12 @@ SOON = 0.06
 class Service:
     """Open it, `start` it, `close` it. Its methods are for one event loop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, ahead: Ahead | None = None) -> None:
+        """What was read `ahead` of the history is not read again."""
         self.settings = settings
         self.metrics = Metrics()
         model = Trained.load(settings.model)
-        deployed = Deployed(model, History.open(settings.history))
+        deployed = Deployed(model, History.open(settings.history, ahead=ahead))
         self._use(model)
         folder = settings.state if settings.stores else None
         self.kept = KeptInputs(folder, keep_seconds=settings.keep_seconds)
@@ -55,7 +57,7 @@ class Service:
         watching = Watching(self.metrics.batches.observe, self._on_version)
         self.engine = Engine(deployed, settings.state, settings.limits, watching, stores=settings.stores)
         self.writing = Writing(
-            settings.history,
+            deployed.history.another(),
             lambda: self.model,
             self.kept,
             queue_items=settings.limits.queue,

@@ -45,11 +45,12 @@ ITEMS_AT_ONCE = 4096
 
 
 class Writing:
-    """Hand it changes from any thread. `model` gives the model whose keys new items get."""
+    """Hand it changes from any thread. `history`, which it writes to, is a reader of its own; `model` gives the model
+    whose keys new items get."""
 
     def __init__(
         self,
-        history: str,
+        history: History,
         model: Callable[[], Trained],
         kept: KeptInputs,
         *,
@@ -57,9 +58,9 @@ class Writing:
         on_commit: Callable[[int, float], None],
     ) -> None:
         """`on_commit` is told each new version, and when the first change in it was handed in."""
-        self._url, self._model, self._kept = history, model, kept
+        self._model, self._kept = model, kept
         self._queue_items, self._on_commit = queue_items, on_commit
-        self._reader = History.open(history)
+        self._reader = history
         self._moments = Moments()
         self._writer: HistoryWriter | None = None
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -71,7 +72,7 @@ class Writing:
     def start(self) -> None:
         """Become the writer, if nobody else is."""
         try:
-            self._writer = HistoryWriter.open(self._url)
+            self._open()
         except HistoryLockedError as error:
             logger.warning("%s", error)
         except OSError as error:
@@ -165,7 +166,7 @@ class Writing:
 
     def _open(self) -> HistoryWriter:
         if self._writer is None:
-            self._writer = HistoryWriter.open(self._url)
+            self._writer = HistoryWriter.open(self._reader.storage.url, reuse=self._reader.snapshot.parts)
         return self._writer
 
     def _give_up(self) -> None:

@@ -285,3 +285,71 @@ def test_a_large_append_that_is_compacted_before_it_is_read(path: Path) -> None:
             writer.append(items(numbered(start, start + 10)))
         writer.compact()
         assert reader.refresh().column("id").tolist() == numbered(0, 60)
+
+
+def test_another_reader_goes_its_own_way(path: Path) -> None:
+    """It begins where the first one is, and neither sees anything by what the other does."""
+    with HistoryWriter.create(path, SCHEMA, limits=Limits(seal_rows=400, background=False)) as writer:
+        writer.append(items(numbered(0, 500)))
+        writer.seal()
+        writer.append(items(numbered(500, 510)))
+        writer.erase(["item-3"])
+        first = History.open(path)
+        second = first.another()
+        assert second.snapshot.find(numbered(0, 520)).tolist() == first.snapshot.find(numbered(0, 520)).tolist()
+        assert second.snapshot.column("key").tolist() == first.snapshot.column("key").tolist()
+        writer.append(items(["new"]))
+        writer.correct("item-4", 1, 5)
+        writer.erase(["item-7"])
+        before = second.snapshot
+        first.refresh()
+        assert (before.num_rows, second.snapshot) == (510, before)
+        writer.append(items(["newer"]))
+        second.refresh()
+        assert (first.snapshot.num_rows, second.snapshot.num_rows) == (512, 513)
+        assert first.snapshot.find(["newer"]).tolist() == [-1]
+        assert before.column("id")[-1] == "item-509"
+        writer.seal()  # the log they read is closed, and in time removed
+        writer.append(items(["newest"]))
+        third = first.another()
+        for reader in (first, second, third):
+            found = reader.refresh()
+            assert found.num_rows == 514
+            assert found.erased.tolist() == [3, 7]
+            assert found.payload(found.find(["new", "newer", "newest"])).column("text").to_pylist() == [
+                "text of new",
+                "text of newer",
+                "text of newest",
+            ]
+
+
+def test_another_reader_of_objects() -> None:
+    url = "memory://another/h"
+    write(url)
+    first = History.open(url)
+    second = first.another()
+    with HistoryWriter.open(url) as writer:
+        writer.append(items(["new"]))
+    assert [reader.refresh().find(["new"]).tolist() for reader in (first, second)] == [[len(first.snapshot) - 1]] * 2
+    fsspec.filesystem("memory").rm("/", recursive=True)
+
+
+def test_a_writer_uses_what_a_reader_has_open(path: Path) -> None:
+    write(str(path))
+    reader = History.open(path)
+    with HistoryWriter.open(path, reuse=reader.snapshot.parts) as writer:
+        assert writer.append(items(["new", "item-5"]), on_duplicate="skip").skipped == 1
+        writer.seal()
+        writer.compact()
+    assert (
+        reader.refresh().find(["new", "item-5"]).tolist()
+        == History.open(path).snapshot.find(["new", "item-5"]).tolist()
+    )
+
+
+@pytest.mark.parametrize("count", [0, 1, 64, 65, 300])
+def test_payload_of_few_rows_and_of_many(snapshot: Snapshot, count: int) -> None:
+    rows = np.random.default_rng(count).integers(0, snapshot.num_rows, count)
+    names = [snapshot.column("id", row, row + 1)[0] for row in rows.tolist()]
+    assert snapshot.payload(rows).column("text").to_pylist() == [f"text of {name}" for name in names]
+    assert snapshot.payload(rows).schema.equals(SCHEMA.payload, check_metadata=True)

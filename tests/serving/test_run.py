@@ -182,7 +182,7 @@ def test_mistakes_at_the_start_are_named(place: Path) -> None:
 def test_a_history_that_cant_be_written_is_one_line(place: Path) -> None:
     before = (
         "from recollect.history.writer import HistoryWriter\n"
-        "def refuse(*arguments): raise OSError(30, 'Read-only file system', 'lock')\n"
+        "def refuse(*arguments, **named): raise OSError(30, 'Read-only file system', 'lock')\n"
         "HistoryWriter.open = refuse"
     )
     with ServerProcess(place, before=before) as server:

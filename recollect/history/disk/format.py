@@ -14,15 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.errors import HistoryDamagedError, HistoryError
+from recollect.history.disk.names import HEAD_BYTES as HEAD_BYTES
+from recollect.history.disk.names import MANIFEST as MANIFEST
+from recollect.history.disk.names import PREVIOUS as PREVIOUS
 from recollect.history.disk.schema import Schema
 from recollect.history.disk.storage import Bytes
 
 FORMAT, VERSION = "recollect-history", 1
-MANIFEST, PREVIOUS = "manifest.json", "manifest.previous.json"
-
-# The head of a column file is padded to a page, so that rows as wide as pages lie on whole ones.
-HEAD_BYTES = 4096
-
 PAYLOAD = "payload.parquet"
 ID_HASH, ID_ORDER = "id_hash", "id_order"
 

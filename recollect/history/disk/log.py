@@ -3,9 +3,11 @@
 A record is complete or does not count. Knows how a commit is written; not what it does to a history.
 """
 
+import copy
 import itertools
 import json
 import logging
+import math
 import os
 import struct
 import weakref
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 
 from recollect.errors import HistoryDamagedError, HistoryError, HistoryLockedError
 from recollect.history.disk.format import MANIFEST, Manifest, SegmentEntry, column_types, raw
+from recollect.history.disk.names import log_name
 from recollect.history.disk.schema import Schema
 from recollect.history.disk.storage import Bytes, LocalStorage, RemoteStorage, Storage
 
@@ -121,22 +124,28 @@ def _table_bytes(table: pa.Table) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-def _decode(commit: int, body: memoryview, schema: Schema) -> Change:
+Types = dict[int, dict[str, tuple[np.dtype[Any], tuple[int, ...]]]]
+"""Of the columns, by the width of ids: worked out once for all records that have it."""
+
+
+def _decode(commit: int, body: memoryview, schema: Schema, types: Types) -> Change:
     length = int.from_bytes(body[:4], "little")
     described = json.loads(bytes(body[4 : 4 + length]))
     at = 4 + length
 
     def take(dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         nonlocal at
-        count = int(np.prod(shape, dtype=np.int64))
-        array = np.frombuffer(body, dtype, count, at).reshape(shape)
+        count = math.prod(shape)
+        array = np.frombuffer(body, dtype, count, at)
         at += count * dtype.itemsize
-        return array
+        return array if len(shape) == 1 else array.reshape(shape)
 
     rows, count = None, described["rows"]
     if count:
-        types = column_types(schema, described["id_width"])
-        columns = {name: take(dtype, (count, *shape)) for name, (dtype, shape) in types.items()}
+        width = described["id_width"]
+        if width not in types:
+            types[width] = column_types(schema, width)
+        columns = {name: take(dtype, (count, *shape)) for name, (dtype, shape) in types[width].items()}
         payload = None
         if described["payload_bytes"]:
             stream = body[at : at + described["payload_bytes"]]
@@ -177,6 +186,7 @@ def decode_all(data: Bytes, first_commit: int, schema: Schema, where: str) -> tu
     """
     view, at = memoryview(data), 0
     changes: list[Change] = []
+    types: Types = {}
     while at < len(view):
         head = _head_at(view, at)
         body = view[at + HEAD.size : at + HEAD.size + head[1]] if head else view[:0]
@@ -186,7 +196,7 @@ def decode_all(data: Bytes, first_commit: int, schema: Schema, where: str) -> tu
             raise HistoryDamagedError(
                 f"{where} has commit {head[2]} where {first_commit + len(changes)} should be: restore it from a copy"
             )
-        changes.append(_decode(head[2], body, schema))
+        changes.append(_decode(head[2], body, schema, types))
         at += HEAD.size + head[1]
     if _later_record(view, at):
         raise HistoryDamagedError(
@@ -230,6 +240,14 @@ class LocalLog:
         self.close = weakref.finalize(self, os.close, self._fd)
         self._end = 0
         self._broken = False
+
+    def copy(self) -> "LocalLog":
+        """For reading on from here by itself, though the file may have been removed."""
+        other = LocalLog.__new__(LocalLog)
+        other.__dict__.update(self.__dict__)
+        other._fd = os.dup(self._fd)
+        other.close = weakref.finalize(other, os.close, other._fd)
+        return other
 
     @property
     def size(self) -> int:
@@ -305,6 +323,9 @@ class RemoteLog:
         self._storage = storage
         self._broken = False
 
+    def copy(self) -> "RemoteLog":
+        return copy.copy(self)
+
     def _record(self, commit: int) -> str:
         return f"{self.name}/{commit:012d}"
 
@@ -372,6 +393,12 @@ class Log:
         self._last = _open(storage, number, next_commit)
         self._closing: Change | None = None
 
+    def copy(self) -> "Log":
+        """Another reader's, that goes on from here by itself."""
+        other = copy.copy(self)
+        other._last = self._last.copy()
+        return other
+
     def read_new(self, schema: Schema) -> list[Change]:
         """The commits since the last call, and closing records."""
         changes = more = self._last.read_new(schema)
@@ -395,10 +422,6 @@ class Log:
 
     def close(self) -> None:
         self._last.close()
-
-
-def log_name(number: int, *, local: bool) -> str:
-    return f"log-{number:08d}" + (".bin" if local else "")
 
 
 def create_log(storage: Storage, number: int, *, go_on: bool = False) -> None:

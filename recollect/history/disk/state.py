@@ -7,7 +7,7 @@ import io
 import threading
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from recollect.errors import HistoryDamagedError
+from recollect.history.disk.ahead import JOINED
 from recollect.history.disk.format import FileEntry, Manifest, column_types
 from recollect.history.disk.ids import hash_ids, search, sorted_hashes
 from recollect.history.disk.log import Change, Rows
 from recollect.history.disk.schema import Schema
-from recollect.history.disk.segments import Segment
-from recollect.history.disk.storage import Storage
+from recollect.history.disk.segments import Segment, rows_of
+from recollect.history.disk.storage import LocalFile, LocalStorage, Storage
 
 
 class Growing:
@@ -29,6 +30,11 @@ class Growing:
     def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> None:
         self._array = np.empty((16, *shape), dtype)
         self.count = 0
+
+    def copy(self) -> "Growing":
+        other = Growing(self._array.dtype, self._array.shape[1:])
+        other.extend(self.taken())
+        return other
 
     def extend(self, more: NDArray[Any]) -> None:
         needed = self.count + len(more)
@@ -57,11 +63,18 @@ class Buffer:
         self._payload: list[pa.Table] = []
         self._lock = threading.Lock()
 
+    def copy(self) -> "Buffer":
+        """The same items, to be followed by others."""
+        other = Buffer(self.schema)
+        with self._lock:
+            other.count, other._payload, other._hashes = self.count, list(self._payload), self._hashes.copy()
+        other._columns = {name: column.copy() for name, column in self._columns.items()}
+        return other
+
     def extend(self, rows: Rows, commit: int) -> None:
         for name, array in rows.columns.items():
             self._columns[name].extend(array)
         self._columns["commit"].extend(np.full(rows.count, commit, np.int64))
-        self._hashes.extend(hash_ids(rows.columns["id"], self.schema.id))
         if rows.payload is not None:
             self._payload.append(rows.payload)
         self.count += rows.count
@@ -73,7 +86,7 @@ class Buffer:
         self, hashes: NDArray[np.uint64], ids: NDArray[Any], count: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Pairs (place in `ids`, row of this buffer) with the same id, among the first `count`."""
-        held = self._hashes.taken(count)
+        held = self._hashed(count)
         if len(hashes) == 1:  # the usual append; not worth sorting for
             rows = np.flatnonzero(held == hashes[0])
             places = np.zeros(len(rows), np.int64)
@@ -82,12 +95,19 @@ class Buffer:
         same = self.column("id", count)[rows] == ids[places]
         return places[same], rows[same]
 
+    def _hashed(self, count: int) -> NDArray[np.uint64]:
+        """When they are first needed, and then of many at once: thousands of calls for one id each take a while."""
+        with self._lock:
+            if self._hashes.count < count:
+                self._hashes.extend(hash_ids(self.column("id", count)[self._hashes.count :], self.schema.id))
+            return self._hashes.taken(count)
+
     def payload(self, rows: NDArray[np.int64] | None = None) -> pa.Table:
         with self._lock:
             if len(self._payload) > 1:  # so that the next one does not begin from thousands of pieces again
                 self._payload = [pa.concat_tables(self._payload).combine_chunks()]
             table = self._payload[0] if self._payload else self.schema.payload.empty_table()
-        return table if rows is None else table.take(rows)
+        return table if rows is None else rows_of(table, rows)
 
     def as_rows(self, count: int) -> Rows:
         columns = {name: column.taken(count) for name, column in self._columns.items() if name != "commit"}
@@ -177,6 +197,17 @@ class State:
         self._erased: NDArray[np.int64] | None = None
         self._superseded: NDArray[np.int64] | None = None
 
+    def copy(self) -> "State":
+        """The same, for another thread: segments are shared, and what later commits add to is not."""
+        other = State.__new__(State)
+        other.__dict__.update(self.__dict__)
+        other.classes = list(self.classes)
+        other.parts = [
+            replace(part, source=part.source.copy()) if isinstance(part.source, Buffer) else part for part in self.parts
+        ]
+        other._changes = {name: column.copy() for name, column in self._changes.items()}
+        return other
+
     def _add_segment(self, segment: Segment) -> None:
         self.parts.append(Part(self.num_rows, segment.rows, segment))
         self.num_rows += segment.rows
@@ -253,6 +284,23 @@ def gather(parts: Sequence[Part], name: str, rows: NDArray[np.int64]) -> NDArray
     return result[np.argsort(order, kind="stable")]
 
 
+def joined_ahead(storage: Storage, parts: Sequence[Part], name: str) -> NDArray[Any] | None:
+    """A whole column, if the files of it were read ahead into one array; checksums must have been compared."""
+    if not isinstance(storage, LocalStorage) or storage.ahead is None or name != JOINED:
+        return None
+    segments = [part.source for part in parts if isinstance(part.source, Segment)]
+    files = [file for file in (segment.file(name) for segment in segments) if isinstance(file, LocalFile)]
+    rows, sample = sum(part.rows for part in parts), parts[0].column(name)[:1]
+    memory = storage.ahead.joined([(file.path, file.identity) for file in files], rows * sample.nbytes)
+    if memory is None:
+        return None
+    array = np.frombuffer(memory, sample.dtype, rows * sample.size).reshape(rows, *sample.shape[1:])
+    for part in parts:
+        if isinstance(part.source, Buffer):  # the log begins behind all that was there before it
+            array[part.first : part.first + part.rows] = part.column(name)
+    return array
+
+
 def read_payload(parts: Sequence[Part], rows: NDArray[np.int64], schema: Schema) -> pa.Table:
     """The payload at these storage rows, in their order."""
     owners = np.searchsorted([part.first for part in parts], rows, "right") - 1
@@ -262,7 +310,7 @@ def read_payload(parts: Sequence[Part], rows: NDArray[np.int64], schema: Schema)
     if not tables:
         return schema.payload.empty_table()
     order = np.argsort(owners, kind="stable")
-    return pa.concat_tables(tables).take(np.argsort(order, kind="stable"))
+    return rows_of(pa.concat_tables(tables), np.argsort(order, kind="stable"))
 
 
 def is_in(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:

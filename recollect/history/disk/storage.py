@@ -9,6 +9,7 @@ import mmap
 import os
 import threading
 import weakref
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.errors import HistoryDamagedError, HistoryError, HistoryLockedError
+from recollect.history.disk.ahead import Ahead, checksum, identity
 
 Bytes = bytes | bytearray | memoryview
 
@@ -39,6 +41,10 @@ class StoredFile(Protocol):
 
     def chunks(self, chunk_bytes: int = 1 << 24) -> Iterator[Bytes]:
         """The whole file from its beginning."""
+        ...
+
+    def crc32(self) -> int:
+        """Of the whole file."""
         ...
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> NDArray[Any]:
@@ -132,10 +138,12 @@ def lost_file(storage: Storage, error: FileNotFoundError) -> HistoryDamagedError
 class LocalFile:
     """Held in memory if small; else a file descriptor, which keeps the bytes although compaction removes the name."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, ahead: Ahead | None = None) -> None:
+        self.path = path
         self.fd = os.open(path, os.O_RDONLY)
         self._close = weakref.finalize(self, os.close, self.fd)
-        self._size = os.fstat(self.fd).st_size
+        found = os.fstat(self.fd)
+        self._size, self.identity, self._ahead = found.st_size, identity(found), ahead
         self.held: bytearray | None = None
         self._map: mmap.mmap | None = None
         if self._size <= HELD_BYTES:
@@ -153,6 +161,12 @@ class LocalFile:
             return
         for start in range(0, self._size, chunk_bytes):
             yield os.pread(self.fd, chunk_bytes, start)
+
+    def crc32(self) -> int:
+        if self.held is not None:
+            return zlib.crc32(self.held)
+        found = None if self._ahead is None else self._ahead.crc32(self.path, self.identity)
+        return checksum(self.fd, self._size) if found is None else found
 
     def mapped(self) -> bytearray | mmap.mmap:
         if self.held is not None:
@@ -177,6 +191,8 @@ class LocalStorage:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.url = str(root)
+        self.ahead: Ahead | None = None
+        """What is being read of it already."""
         self._release: Callable[[], object] | None = None
 
     def path(self, name: str) -> Path:
@@ -260,7 +276,7 @@ class LocalStorage:
         _sync(self.path(name).parent)
 
     def open(self, name: str) -> LocalFile:
-        return LocalFile(self.path(name))
+        return LocalFile(self.path(name), self.ahead)
 
     def names(self, under: str = "") -> list[str]:
         found = []
@@ -330,6 +346,12 @@ class RemoteFile:
             with self._vanishing():
                 chunk = self.filesystem.cat_file(self.path, start=start, end=min(self.size(), start + chunk_bytes))
             yield chunk
+
+    def crc32(self) -> int:
+        crc = 0
+        for chunk in self.chunks():
+            crc = zlib.crc32(chunk, crc)
+        return crc
 
     def ranges(self, starts: list[int], ends: list[int]) -> list[bytes]:
         """Several stretches of the file, read concurrently where the client can."""
