@@ -71,7 +71,7 @@ class PrecedentClassifier(nn.Module):
     def forward(
         self, state: Float[Tensor, "batch feature_dim"], items: Items, keep_input: Bool[Tensor, " batch"]
     ) -> Answer:
-        batch, chains, _ = items.filled.shape
+        chains = items.filled.shape[1]
         embedded = self.embed_input(state).masked_fill(~keep_input[:, None], 0.0)
         of_input = embedded + self.marks[0]
         wary = torch.ones_like(keep_input) if items.wary is None else items.wary
@@ -148,7 +148,6 @@ class PrecedentClassifier(nn.Module):
         # A new class that only others' items have: what an input is told must not depend on its batch.
         unheard = (pointed == 0) & (torch.arange(width, device=pointed.device) >= self.num_classes)
         return Answer(log_probs.masked_fill(unheard, -torch.inf)[..., :classes], weights)
-
 
 
 def _two_layers(inputs: int, width: int) -> nn.Sequential:

@@ -96,8 +96,8 @@ def _precedents(sizes: Sizes) -> ModelTerms:
         linear_weights(width, sizes.classes) + linear_weights(width, width) + linear_weights(width, 1),
     ]
     tokens = sizes.fetched * width
-    # Of the items: blanked and normed; before, the hidden layers of age and difference, and the difference itself. Of the
-    # one token that answers 12 widths per block and, for each head, its query and what it read.
+    # Of the items: blanked and normed; before, the hidden layers of age and difference, and the difference itself. Of
+    # the one token that answers 12 widths per block and, for each head, its query and what it read.
     of_items = 2 + model.ages + 2 * shows
     of_rows = 3 + (12 + 2 * model.heads) * model.blocks
     return ModelTerms(

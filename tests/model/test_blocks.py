@@ -1,5 +1,6 @@
 """Widths, masks and gradients of the pieces the networks are built of."""
 
+import itertools
 import math
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.errors import SettingError
-from recollect.model.blocks import AttentionBlock, FourierBands, PerceiverStage, RowLinear, mlp
+from recollect.model.blocks import AttentionBlock, FourierBands, PerceiverStage, ReadingBlock, RowLinear, mlp
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -96,6 +97,30 @@ def test_attention_to_nothing_adds_exactly_zero() -> None:
     assert torch.equal(out[0], (x + block.feed_forward(x))[0])
     out.sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in block.parameters())
+
+
+def test_reading_agrees_with_a_plain_loop() -> None:
+    block, x, tokens = ReadingBlock(width=6, heads=2), normal(3, 2, 6), normal(3, 2, 4, 6, seed=1)
+    mask = torch.rand(3, 2, 4, generator=torch.Generator().manual_seed(2)) < 0.7
+    mask[..., 0] = True
+    read = torch.zeros(3, 2, 12)
+    for row, chain in itertools.product(range(3), range(2)):
+        queries = block.query(block.norm_query(x[row, chain]))
+        seen = tokens[row, chain, mask[row, chain]]
+        for head in (slice(0, 6), slice(6, 12)):
+            read[row, chain, head] = (seen @ queries[head] / math.sqrt(6)).softmax(0) @ seen
+    after = x + block.attended(read)
+    found = block(x, tokens.masked_fill(~mask[..., None], 0.0), mask)
+    torch.testing.assert_close(found, after + block.feed_forward(after))
+
+
+def test_reading_nothing_adds_exactly_zero() -> None:
+    block, x = ReadingBlock(width=6, heads=2), normal(2, 6)
+    for tokens in (4, 0):
+        out = block(x, torch.zeros(2, tokens, 6), torch.zeros(2, tokens, dtype=torch.bool))
+        assert torch.equal(out, x + block.feed_forward(x))
+        out.sum().backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in block.parameters())
 
 
 @pytest.mark.parametrize(("batch", "tokens", "latents", "self_blocks"), [(3, 5, 7, 2), (1, 1, 1, 0), (0, 4, 2, 1)])
