@@ -95,19 +95,19 @@ class PrecedentClassifier(nn.Module):
         self, items: Items, of_input: Float[Tensor, "batch feature_dim"]
     ) -> Float[Tensor, "batch chains retrieved feature_dim"]:
         features = slot_features(items, self.item_specs, self.num_retrieved)
-        told = self.marks[1].expand(*items.filled.shape, -1)
-        of_items = None
+        tokens = self.marks[1].expand(*items.filled.shape, -1)
+        of_items = self.marks.new_zeros(())
         if self.embed_item is not None:
             of_items = self.embed_item(self.item_encoder(features, tuple(items.filled.shape)))
             if self.embed_difference is not None:
-                told = told + self.embed_difference(of_input[:, None, None] - of_items)
+                tokens = tokens + self.embed_difference(of_input[:, None, None] - of_items)
         if self.embed_label is not None:
-            told = told + self.embed_label(features[LABEL].clamp(max=self.label_classes))
+            tokens = tokens + self.embed_label(features[LABEL].clamp(max=self.label_classes))
         if self.embed_age is not None:
             age = features[AGE].expm1()
             scales = torch.cat([age, (30.0 * age).log1p() / 3.0, (1000.0 * age).log1p() / 7.0], dim=-1)
-            told = told + self.embed_age(scales)
-        return told if of_items is None else told + of_items
+            tokens = tokens + self.embed_age(scales)
+        return tokens + of_items
 
     def _attention(
         self,
