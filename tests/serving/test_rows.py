@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recollect.client import Client, NewItem
 from recollect.data.schema import TableSchema
 from recollect.serving.problems import Problem
-from recollect.serving.rows import Given, Rows
+from recollect.serving.rows import FEW_ROWS, Given, Rows
 from recollect.serving.schemas import MOMENT_PATTERN, LabelIn, example_row, moment_schema, row_schema
 from tests.serving.server import served
 
@@ -50,6 +50,14 @@ def test_columns_have_the_types_of_a_table() -> None:
         "t": ["x", None, None],
         "e": [[1.0, 2.5], None, None],
     }
+
+
+@given(st.lists(st.none() | st.floats(-1e300, 1e300) | st.integers(-(2**53), 2**53), min_size=1, max_size=3))
+def test_numbers_of_few_rows_are_those_of_many(values: list[float | None]) -> None:
+    few = ROWS.inputs([Given({"a": value}) for value in values], "#/inputs")["a"]
+    many = ROWS.inputs([Given({"a": value}) for value in values + [0.5] * FEW_ROWS], "#/inputs")["a"]
+    assert few.dtype == many.dtype
+    assert few.equals(many[: len(values)], null_equal=True)
 
 
 def test_a_truth_value_is_the_same_as_one_and_as_a_text() -> None:

@@ -114,6 +114,8 @@ class Ahead:
         """Returns what is left of the memory."""
         fd = os.open(path, os.O_RDONLY)
         found = os.fstat(fd)
+        if hasattr(os, "posix_fadvise"):  # a disk goes on although the thread has to wait for Python's lock
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_WILLNEED)
         length = found.st_size - HEAD_BYTES
         reading = self._pool.submit(checksum, fd, found.st_size, None if into is None else into[:length])
         self._readings[path] = _Reading(fd, identity(found), reading)

@@ -1,0 +1,20 @@
+"""Names come out the same whether few are looked at or many."""
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.data.names import FEW, folded
+
+WRITTEN = st.none() | st.sampled_from(["5", "5.0", "5.00", "-7.0", "x.0", ".0", "", "True", "FALSE", "true", "5.0\n"])
+
+
+@given(st.lists(WRITTEN | st.text(max_size=4), max_size=5))
+def test_few_texts_are_folded_as_many_are(texts: list[str | None]) -> None:
+    few = folded(pl.Series("x", texts, pl.String))
+    many = folded(pl.Series("x", texts + ["plain"] * FEW, pl.String))
+    assert (few.to_list(), few.name, few.dtype) == (many.to_list()[: len(texts)], "x", pl.String)
+
+
+def test_whole_numbers_and_truths() -> None:
+    assert folded(pl.Series(["5.0", None, "TRUE", "x"])).to_list() == ["5", None, "true", "x"]
