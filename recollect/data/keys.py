@@ -186,9 +186,9 @@ def fit_pca(
 ) -> KeyFunction:
     """The `key_dim` directions of the largest variance over these rows, of the named features side by side.
 
-    Every feature counts alike: its columns are scaled together so that their variances sum to 1. A numeric feature's
-    columns, which may have units of their own, are first brought to one variance each; an embedded feature's keep their
-    proportions. A category is a column of zeros and ones, and a code that is none of the known ones is all zeros.
+    Every column of the table counts alike: a number has variance 1, in whatever unit it came; the zeros and ones of a
+    category have variances that sum to 1, and a code that is none of the known ones is all zeros. An embedded text counts
+    as many columns as it has directions of its own, and these keep their proportions.
 
     Keys are centred and scaled so that their squared norm over these rows is `key_dim` in the mean: its dot product
     with a query of unit variance, divided by sqrt(key_dim), then varies by about 1. With `whiten` every coordinate has
@@ -196,7 +196,7 @@ def fit_pca(
     `fewer` allows narrower keys where the rows don't vary in as many directions.
     """
     chosen, rows, mean, covariance = _fitted_on(features, specs)
-    weights = _weights(mean, covariance.diagonal(), chosen)
+    weights = _weights(mean, covariance, chosen)
     variances, directions = _by_variance(weights[:, None] * covariance * weights)
     rank = int((variances > LEAST_VARIANCE * variances[0]).sum())
     if fewer:
@@ -295,9 +295,11 @@ def _moments(
 
 
 def _weights(
-    mean: Float64[Tensor, " columns"], variance: Float64[Tensor, " columns"], features: Sequence[KeyFeature]
+    mean: Float64[Tensor, " columns"], covariance: Float64[Tensor, "columns columns"], features: Sequence[KeyFeature]
 ) -> Float64[Tensor, " columns"]:
-    """What each column is multiplied by, so that each feature's variances sum to 1; 0 where a column never varies."""
+    """What each column is multiplied by, so that each feature's variances sum to what it counts; 0 where a column never
+    varies."""
+    variance = covariance.diagonal()
     varies = variance > 1e-12 * (variance + mean.square())  # beside a large mean, rounding looks like variance
     weights = torch.zeros_like(variance)
     first = 0
@@ -306,11 +308,18 @@ def _weights(
         first += feature.width
         there, spread = varies[own], variance[own]
         if feature.kind == "numeric":
-            scale = (spread * there.sum()).rsqrt()
+            scale = spread.rsqrt()
         else:
-            scale = spread[there].sum().rsqrt().expand(feature.width)
+            counts = _directions(covariance[own, own]) if feature.kind == "embedded" else 1.0
+            scale = (counts / spread[there].sum()).sqrt().expand(feature.width)
         weights[own] = scale.where(there, 0.0)
     return weights
+
+
+def _directions(covariance: Float64[Tensor, "columns columns"]) -> float:
+    """In how many directions columns vary: all of them if that is alike in each, 1 if it is all in one."""
+    squares = float(covariance.square().sum())  # of the variances along its own directions
+    return float(covariance.trace()) ** 2 / squares if squares > 0 else 1.0
 
 
 # Features as columns
