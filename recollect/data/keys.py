@@ -187,8 +187,8 @@ def fit_pca(
     """The `key_dim` directions of the largest variance over these rows, of the named features side by side.
 
     Every column of the table counts alike: a number has variance 1, in whatever unit it came; the zeros and ones of a
-    category have variances that sum to 1, and a code that is none of the known ones is all zeros. An embedded text counts
-    as many columns as it has directions of its own, and these keep their proportions.
+    category have variances that sum to 1, and a code that is none of the known ones is all zeros. An embedded text
+    counts as many columns as it has directions of its own, and these keep their proportions.
 
     Keys are centred and scaled so that their squared norm over these rows is `key_dim` in the mean: its dot product
     with a query of unit variance, divided by sqrt(key_dim), then varies by about 1. With `whiten` every coordinate has

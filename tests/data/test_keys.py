@@ -36,12 +36,15 @@ def rows_of(features: Features, index: Any) -> Features:
 
 
 def reference(features: Features, key_dim: int, *, whiten: bool) -> Any:
-    """Each feature standardised to a total variance of 1, then the singular vectors of all columns; signs are free."""
+    """Numbers of variance 1, categories of 1 in all, texts of as much as they have directions; then the singular
+    vectors of all columns; signs are free."""
     text, amounts = features["text"].double().numpy(), features["amounts"].double().numpy()
-    amounts = (amounts - amounts.mean(0))[:, :2] / amounts.std(0)[:2] / np.sqrt(2)
+    amounts = (amounts - amounts.mean(0))[:, :2] / amounts.std(0)[:2]
     one_hot = np.eye(5)[features["shop"].numpy()]
     parts = [(part - part.mean(0)) / np.sqrt(part.var(0).sum()) for part in (text, one_hot)]
-    left, singular, _ = np.linalg.svd(np.concatenate([parts[0], amounts, parts[1]], axis=1), full_matrices=False)
+    along = np.linalg.eigvalsh(np.cov(parts[0].T, bias=True))
+    columns = [parts[0] * np.sqrt(along.sum() ** 2 / np.square(along).sum()), amounts, parts[1]]
+    left, singular, _ = np.linalg.svd(np.concatenate(columns, axis=1), full_matrices=False)
     found = left[:, :key_dim] if whiten else (left * singular)[:, :key_dim]
     return found * np.sqrt(key_dim / np.square(found).sum(1).mean())
 
@@ -66,20 +69,24 @@ def test_pca_is_a_singular_value_decomposition(whiten: bool, monkeypatch: pytest
         assert bool((spread[:-1] >= spread[1:]).all())
 
 
-def test_every_feature_counts_alike() -> None:
-    """With all directions kept, each feature has the same share of the squared norm, whatever its units and width."""
+def test_every_column_of_a_table_counts_alike_and_a_text_as_much_as_it_has_directions() -> None:
+    """With all directions kept, each feature's share of the squared norm is what it counts, whatever its units."""
     features = made()
-    del features["shop"]
-    whole = fit_pca(features, SPECS[:2], 22)
+    # As many numbers as the text has directions, which are alike: a text of 20 columns then counts as 20 numbers do.
+    generator = torch.Generator().manual_seed(5)
+    directions, turn = (torch.linalg.qr(torch.randn(rows, 20, generator=generator))[0] for rows in (ROWS, 20))
+    features["text"] = 9.0 * (directions - directions.mean(0)) @ turn
+    specs = SPECS[:2]
+    whole = fit_pca(features, specs, 22)
     assert whole.mean is not None
-    for spec in SPECS[:2]:
+    for spec, counted in zip(specs, (20, 2), strict=True):  # one of three amounts never varies
         # Rows that differ from the mean in one feature only.
         alone = {
             other.name: whole.mean[first : first + other.width].expand(ROWS, -1)
-            for other, first in zip(SPECS[:2], (0, 20), strict=True)
+            for other, first in zip(specs, (0, 20), strict=True)
         }
         share = whole(alone | {spec.name: features[spec.name].double()}).square().sum(1).mean()
-        assert float(share) == pytest.approx(22 / 2, rel=1e-5)
+        assert float(share) == pytest.approx(counted, rel=0.02)
 
 
 def test_only_the_rows_handed_in_are_fitted() -> None:
