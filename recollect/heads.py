@@ -15,9 +15,9 @@ from torch import Tensor
 
 from recollect.history.visibility import Window
 from recollect.inputs import Inputs, Lookup
-from recollect.model.neighbours import corrected, nearest, vote, with_new_classes
+from recollect.model.neighbours import corrected, kernel, nearest, vote, with_new_classes
 from recollect.predictor import TILE_ROWS, Predictor, repeated
-from recollect.records import Items, Visible
+from recollect.records import Visible
 
 HEADS = ("no_context", "trusting", "wary", "vote", "corrected_recent", "corrected")
 WITHOUT_A_RECORD = "wary"
@@ -92,20 +92,21 @@ class Heads:
         shown_positions, _ = self.predictor.select(state, inputs, different, with_probability=False)
         items, _ = inputs.show(shown_positions, features=self.predictor.retrieve == "items", ages=self.predictor.ages)
         # In one call: most of the time of a few inputs goes into calling, not into computing.
-        nothing = replace(items, filled=torch.zeros_like(items.filled), wary=~everyone)
-        views = [nothing, replace(items, wary=~everyone), replace(items, wary=everyone)]
-        of_views = system.classify(torch.cat([state] * 3), Items.joined(views), torch.cat([everyone] * 3))
-        said = list(of_views.log_probs[:, 0].chunk(3))
-        attention = None if of_views.weights is None else of_views.weights[:, 0].chunk(3)[2]
+        of_ways = system.classify(state, items.in_ways([(False, False), (True, False), (True, True)]), everyone)
+        said = list(of_ways.log_probs.unbind(1))
+        attention = None if of_ways.weights is None else of_ways.weights[:, 2]
         known = self.plain.shape[1]
         plain = said[0][:, :known]
-        near, closeness = self._nearest(inputs, within(inputs.visible, LONG), NEIGHBOURS, different)
+        seen, recent = within(inputs.visible, LONG), within(inputs.visible, RECENT)
+        untrained = self._untrained(seen)
+        found = [self._nearest(inputs, each, CORRECTING, different) for each in (self._untrained(recent), untrained)]
+        if torch.equal(untrained.start, seen.start):
+            # What was trained on is long past: those who vote are among those who correct.
+            near = found[1][0][:, :NEIGHBOURS]
+            closeness = kernel(inputs.own_keys, inputs.keys, near)
+        else:
+            near, closeness = self._nearest(inputs, seen, NEIGHBOURS, different)
         by_neighbours = [(vote(self._labels(near), closeness, known), near, closeness)]
-        found = []
-        for window in (RECENT, LONG):
-            seen = within(inputs.visible, window)
-            seen = replace(seen, start=seen.start.clamp(min=self.untrained_from).minimum(seen.stop))
-            found.append(self._nearest(inputs, seen, CORRECTING, different))
         near, closeness = (torch.cat(parts) for parts in zip(*found, strict=True))
         both = corrected(torch.cat([plain] * 2), self._plain_at(near), self._labels(near), closeness)
         by_neighbours += zip(both.chunk(2), near.chunk(2), closeness.chunk(2), strict=True)
@@ -118,6 +119,9 @@ class Heads:
         attended = torch.zeros(precedents.shape) if attention is None else attention
         _, near, closeness = by_neighbours[-1]
         return HeadAnswers(torch.stack(said, dim=1), near, closeness, precedents, attended)
+
+    def _untrained(self, visible: Visible) -> Visible:
+        return replace(visible, start=visible.start.clamp(min=self.untrained_from).minimum(visible.stop))
 
     def _nearest(
         self, inputs: Inputs, visible: Visible, count: int, different: int

@@ -67,7 +67,7 @@ class Predictor:
         if system.num_retrieved and use_context:
             positions, probability = self.select(state, inputs, different)
         items, fetched = inputs.show(positions, features=self.retrieve == "items", ages=self.ages)
-        items = replace(items, wary=keep_input if wary else ~keep_input)
+        items = replace(items, wary=torch.full_like(keep_input, wary).unsqueeze(1))
         answer: Answer = system.classify(state, items, keep_input)
         age = None
         if fetched.times is not None:

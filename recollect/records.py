@@ -46,20 +46,36 @@ class Items:
     features: Features
     labels: Int[Tensor, "batch chains retrieved"] | None = None
     ages: Float[Tensor, "batch chains retrieved"] | None = None
-    wary: Bool[Tensor, " batch"] | None = None
+    wary: Bool[Tensor, "batch #chains"] | None = None
+    one_selection: bool = False
+    """All chains have the same items in the same slots, and differ in which of them are filled and in `wary`."""
 
-    @staticmethod
-    def joined(parts: "Sequence[Items]") -> "Items":
-        """One below the other; all of them have the same fields."""
+    def in_ways(self, ways: "Sequence[tuple[bool, bool]]") -> "Items":
+        """The items of one chain shown in several ways, each a chain: with its slots filled or not, and wary or not."""
 
-        def below(values: Sequence[Tensor | None]) -> Tensor | None:
-            there = [value for value in values if value is not None]
-            return torch.cat(there) if there else None
+        def each(values: Tensor) -> Tensor:
+            return values.expand(-1, len(ways), *values.shape[2:])
 
-        filled = torch.cat([part.filled for part in parts])
-        features = {name: torch.cat([part.features[name] for part in parts]) for name in parts[0].features}
-        labels, ages, wary = (below([getattr(part, name) for part in parts]) for name in ("labels", "ages", "wary"))
-        return Items(filled, features, labels, ages, wary)
+        shown, wary = torch.tensor(ways, device=self.filled.device).unbind(1)
+        return Items(
+            self.filled & shown[:, None],
+            {name: each(value) for name, value in self.features.items()},
+            None if self.labels is None else each(self.labels),
+            None if self.ages is None else each(self.ages),
+            wary.expand(self.filled.shape[0], -1),
+            one_selection=True,
+        )
+
+    def selection(self) -> "Items":
+        """What stands in the slots, once if that is the same in all chains."""
+        if not self.one_selection:
+            return self
+        return Items(
+            self.filled.any(1, keepdim=True),
+            {name: value[:, :1] for name, value in self.features.items()},
+            None if self.labels is None else self.labels[:, :1],
+            None if self.ages is None else self.ages[:, :1],
+        )
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,8 @@ class Trained:
         beside.rename(folder)
 
     @staticmethod
-    def load(folder: Path) -> "Trained":
+    def load(folder: Path | str) -> "Trained":
+        folder = Path(folder)
         try:
             written = json.loads((folder / MODEL).read_text())
             plain = dict(written["model"])

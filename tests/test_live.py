@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from recollect.heads import NEIGHBOURS, within
 from recollect.history.key_table import Array, KeyTable
 from recollect.history.memory import MemoryHistory
 from recollect.history.visibility import Window
 from recollect.live import Live, TrainedOn
+from recollect.model.neighbours import nearest, vote
 from recollect.records import Clock
 from tests.evaluation.test_replay import CLASSES, MODEL, rows
 
@@ -187,3 +189,18 @@ def test_an_old_moment_asks_for_nothing_newer() -> None:
     assert sorted(live.record()["rows"].tolist()) == list(range(5, 20))
     live.catch_up(columns[2][-1:] + 1)
     assert torch.equal(live.answer({"x": columns[0][:1]}, columns[0][:1], old).log_probs, answer.log_probs)
+
+
+@pytest.mark.parametrize("far", [12, 50])
+def test_those_who_vote_are_the_nearest_whether_or_not_some_were_trained_on(
+    far: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where none was, they are taken from those who correct."""
+    monkeypatch.setattr("recollect.heads.LONG", Window(items=far))
+    columns = at_once(60, 3)
+    live = fresh(history(60, columns))
+    asked = torch.arange(20, 60)
+    inputs = live.lookup.inputs_at(asked)
+    near, closeness = nearest(inputs.own_keys, inputs.keys, within(inputs.visible, Window(items=far)), NEIGHBOURS)
+    expected = vote(live.lookup.view.at("label", near), closeness, CLASSES)
+    torch.testing.assert_close(live.answer_items(asked).head("vote"), expected)

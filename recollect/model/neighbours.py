@@ -14,6 +14,9 @@ from recollect.retrieval.top import top
 
 STEPS = 6
 HALVINGS = 4
+SETTLED = 1e-4
+"""A correction whose next step is no longer than this has been found."""
+
 LARGEST_LOGIT = 6.0
 """The plain classifier's logits are cut here before they are corrected: it may be sure of what is no longer true."""
 
@@ -31,10 +34,10 @@ def nearest(
     # Along the recency coordinate nothing is asked for.
     queries = F.pad(own_keys, (0, keys.width - own_keys.shape[1]))
     positions = top(queries, keys, visible, count)
-    return positions, _kernel(own_keys, keys, positions)
+    return positions, kernel(own_keys, keys, positions)
 
 
-def _kernel(
+def kernel(
     own_keys: Float[Tensor, "batch key_dim"], keys: Keys, positions: Int[Tensor, "batch neighbours"]
 ) -> Float[Tensor, "batch neighbours"]:
     filled = positions >= 0
@@ -104,8 +107,14 @@ def corrected(
         return 0.5 * (theta - start).square().sum(1) - (weights * said).sum(1)
 
     now = loss(theta)
+    settled = torch.zeros(batch, dtype=torch.bool, device=theta.device)
     for _ in range(STEPS):
         step = _newton_step(theta, start, logits, target, weights)
+        # For good, and without the last bit of it: an input's answer must not depend on when others are found.
+        settled |= step.abs().amax(1) <= SETTLED
+        if bool(settled.all()):
+            break
+        step = step.masked_fill(settled.unsqueeze(1), 0.0)
         after = loss(theta - step)
         for _ in range(HALVINGS):
             worse = after > now

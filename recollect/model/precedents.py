@@ -73,13 +73,12 @@ class PrecedentClassifier(nn.Module):
     ) -> Answer:
         chains = items.filled.shape[1]
         embedded = self.embed_input(state).masked_fill(~keep_input[:, None], 0.0)
-        of_input = embedded + self.marks[0]
-        wary = torch.ones_like(keep_input) if items.wary is None else items.wary
-        of_input = of_input + wary.unsqueeze(1) * self.wary_mark
+        wary = torch.ones_like(keep_input).unsqueeze(1) if items.wary is None else items.wary
+        of_input = (embedded + self.marks[0]).unsqueeze(1) + wary.unsqueeze(2) * self.wary_mark
         # A weight of zero does not stop a NaN, so what stands in an empty slot is also erased.
-        tokens = self._item_tokens(items, embedded).masked_fill(~items.filled.unsqueeze(-1), 0.0)
+        tokens = self._item_tokens(items.selection(), embedded).masked_fill(~items.filled.unsqueeze(-1), 0.0)
         precedents = normalised(tokens)
-        answering = of_input[:, None].expand(-1, chains, -1)
+        answering = of_input.expand(-1, chains, -1)
         for block in self.blocks:
             answering = block(answering, precedents, items.filled)
         from_input = self.norm(answering)

@@ -39,7 +39,9 @@ class Showing:
         labels = items.labels
         if self.rules is not None and labels is not None and fetched.times is not None:
             labels = self.rules.relabel(labels, _keys_at(batch, positions), fetched.times)
-        return replace(items, filled=items.filled & ~self.dropped.unsqueeze(1), labels=labels, wary=self.wary)
+        return replace(
+            items, filled=items.filled & ~self.dropped.unsqueeze(1), labels=labels, wary=self.wary.unsqueeze(1)
+        )
 
     def labels_of_all(self, batch: Batch) -> Int[Tensor, "batch items"] | Int[Tensor, " items"]:
         """The labels of the whole history as this step's inputs would be shown them."""

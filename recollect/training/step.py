@@ -191,7 +191,7 @@ class Objective(nn.Module):
             shown = torch.zeros_like(items.filled[:, :, -1:]) if label is None else ~showing.dropped[:, None, -1:]
             filled = torch.cat([items.filled[:, :, :-1], shown.expand(-1, items.filled.shape[1], -1)], dim=2)
             last = torch.full_like(items.labels[:, :, -1:], label or 0)
-            guess = Items(filled, {}, torch.cat([items.labels[:, :, :-1], last], dim=2), wary=showing.wary)
+            guess = Items(filled, {}, torch.cat([items.labels[:, :, :-1], last], dim=2), wary=showing.wary.unsqueeze(1))
             nll_by_label.append(nll_of(self.system.classify(state, guess, showing.keep_input), targets))
         nothing_left = (~sampled.filled[:, :, -1:]).float()
         return label_marginal(

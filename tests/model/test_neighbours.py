@@ -135,3 +135,14 @@ def test_the_correction_is_the_minimum_of_its_loss() -> None:
     centred = (plain - plain.mean(-1, keepdim=True)).clamp(-6, 6)
     expected = F.log_softmax(slope * centred + offset, dim=-1)
     assert torch.allclose(corrected(plain, of_items, labels, weights), expected.detach(), atol=1e-3)
+
+
+def test_a_correction_does_not_depend_on_when_others_are_found() -> None:
+    plain, of_items, labels = plain_answers(6, 64, 3)
+    labels[:3] = (labels[:3] + 1) % 3  # some take more steps than others
+    weights = torch.rand(6, 64, generator=torch.Generator().manual_seed(1)) * torch.tensor([[0.0], [1], [9]] * 2)
+    together = corrected(plain, of_items, labels, weights)
+    for row in range(6):
+        beside = [row] * 6
+        alone = corrected(plain[beside], of_items[beside], labels[beside], weights[beside])
+        assert torch.equal(alone[0], together[row])

@@ -246,3 +246,17 @@ def test_probabilities_are_float32_in_mixed_precision() -> None:
 def test_gradients_reach_every_parameter() -> None:
     found = gradients(make(), make_state(), make_items(chains=5))
     assert [name for name, gradient in found.items() if not gradient.any()] == []
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_one_selection_shown_in_several_ways_is_read_as_if_each_were_alone(same: bool) -> None:
+    specs = INPUT_SPECS if same else SPECS
+    classifier, state, items = make(specs), make_state(), make_items(chains=1)
+    ways = [(False, False), (True, False), (True, True)]
+    torch.nn.init.normal_(classifier.wary_mark)
+    answer = classifier(state, items.in_ways(ways), keep(True))
+    for chain, (shown, wary) in enumerate(ways):
+        alone = replace(items, filled=items.filled & shown, wary=torch.full((BATCH, 1), wary))
+        said = classifier(state, alone, keep(True))
+        torch.testing.assert_close(answer.log_probs[:, chain], said.log_probs[:, 0])
+        torch.testing.assert_close(answer.weights[:, chain], said.weights[:, 0])
