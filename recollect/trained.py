@@ -26,7 +26,7 @@ from recollect.model.system import RetrievalSystem
 from recollect.predictor import Predictor
 from recollect.records import Clock, FeatureSpec
 
-FORMAT = 2
+FORMAT = 3
 MODEL, WEIGHTS, KEYS = "model.json", "weights.safetensors", "keys.safetensors"
 
 

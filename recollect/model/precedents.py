@@ -77,10 +77,10 @@ class PrecedentClassifier(nn.Module):
         of_input = (embedded + self.marks[0]).unsqueeze(1) + wary.unsqueeze(2) * self.wary_mark
         # A weight of zero does not stop a NaN, so what stands in an empty slot is also erased.
         tokens = self._item_tokens(items.selection(), embedded).masked_fill(~items.filled.unsqueeze(-1), 0.0)
-        precedents = normalised(tokens)
+        tokens = normalised(tokens)
         answering = of_input.expand(-1, chains, -1)
         for block in self.blocks:
-            answering = block(answering, precedents, items.filled)
+            answering = block(answering, tokens, items.filled)
         from_input = self.norm(answering)
         # Probabilities are float32 whatever precision the layers have.
         class_log_probs = F.log_softmax(self.head(from_input).float(), dim=-1)

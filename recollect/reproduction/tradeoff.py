@@ -9,8 +9,7 @@ same network without slots, measured in turns with it.
 import copy
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
@@ -35,6 +34,7 @@ from recollect.reproduction.tradeoff_figures import draw, tradeoff_table
 from recollect.training.batches import HistoryRows
 from recollect.training.fit import Fitted, Sizes, fit, sizes_for
 from recollect.training.loop import Run, train
+from recollect.training.one_thread import one_thread
 from recollect.training.progress import Display
 from recollect.training.slots import select_beforehand
 from recollect.training.step import StepResult
@@ -103,16 +103,6 @@ def run(
     Console().print(tradeoff_table(points, name))
     Console().print(f"report: {path}")
     return report
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def over_seeds(points: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from recollect.training.batches import HistoryRows
 from recollect.training.key_refresh import learned_keys, set_sharpness, train_refreshing
 from recollect.training.loop import Run
 from recollect.training.objective import make_objective
+from recollect.training.one_thread import one_thread
 from recollect.training.progress import StepBar
 from recollect.training.slots import RECENT_SHARE, select_beforehand, slot_groups
 from recollect.training.step import Objective
@@ -215,7 +216,10 @@ def fit(
         bar=bar,
     )
     refreshes = key_refreshes if sizes.num_retrieved else 0
-    best, progress = train_refreshing(objective, selecting(first), renewed, rows, refreshes, settings, run, fabric)
+    selected = selecting(first)
+    # On two cores a step of these small networks takes half as long again with two threads.
+    with one_thread():
+        best, progress = train_refreshing(objective, selected, renewed, rows, refreshes, settings, run, fabric)
     if refreshes:
         set_sharpness(objective.system, [group.sharpness for group in best.groups])
     known_at = best.lookup.view.items.known_at

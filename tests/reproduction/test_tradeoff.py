@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from recollect.reproduction import tradeoff
-from recollect.reproduction.tradeoff import Grid, in_turns, one_thread, table_bytes
+from recollect.reproduction.tradeoff import Grid, in_turns, table_bytes
 from recollect.reproduction.tradeoff_figures import draw, window_name
+from recollect.training.one_thread import one_thread
 from tests.evaluation.streams import make_stream
 from tests.tiny import make_rows
 

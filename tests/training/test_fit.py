@@ -141,3 +141,17 @@ def test_sizes_grow_with_the_data_up_to_those_of_many_rows() -> None:
         for name in ("width", "num_retrieved", "steps", "batch_size", "validate_every"):
             assert getattr(one, name) <= getattr(other, name), name
     assert found[-1] == Sizes(64, 32, 1500, 256, 6, 125, 1024)
+
+
+def test_training_gives_the_same_bits_with_any_number_of_threads() -> None:
+    before = torch.get_num_threads()
+    weights = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            fitted = fit(stream(), recipe_named("default"), sizes=replace(SIZES, steps=10))
+            assert torch.get_num_threads() == threads
+            weights.append(fitted.objective.state_dict())
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
