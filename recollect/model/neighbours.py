@@ -20,6 +20,9 @@ SETTLED = 1e-4
 LARGEST_LOGIT = 6.0
 """The plain classifier's logits are cut here before they are corrected: it may be sure of what is no longer true."""
 
+APART = 2.0
+"""An input's own logits count up to so many deviations from the mean of its neighbours'."""
+
 
 def nearest(
     own_keys: Float[Tensor, "batch key_dim"], keys: Keys, visible: Visible, count: int
@@ -122,7 +125,23 @@ def corrected(
         better = after <= now
         theta = torch.where(better.unsqueeze(1), theta - step, theta)
         now = torch.where(better, after, now)
-    return F.log_softmax(theta[:, :1] * _centred(plain) + theta[:, 1:], dim=-1)
+    return F.log_softmax(theta[:, :1] * _not_apart(_centred(plain), logits, weights) + theta[:, 1:], dim=-1)
+
+
+def _not_apart(
+    own: Float[Tensor, "batch classes"],
+    logits: Float[Tensor, "batch classes neighbours"],
+    weights: Float[Tensor, "batch neighbours"],
+) -> Float[Tensor, "batch classes"]:
+    """An input's own logits, no farther from the mean of its neighbours' than `APART` of their deviations.
+
+    The correction was right for the neighbours; beyond where they lie it would go on along a line that nobody has seen.
+    """
+    total = weights.sum(1, keepdim=True)
+    shares = (weights / total.clamp(min=1e-12)).unsqueeze(1)
+    mean = (shares * logits).sum(2)
+    reach = APART * (shares * (logits - mean.unsqueeze(2)).square()).sum(2).sqrt()
+    return torch.where(total > 0, own.maximum(mean - reach).minimum(mean + reach), own)
 
 
 def _newton_step(

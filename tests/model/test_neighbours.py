@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.model.neighbours import corrected, nearest, vote, with_new_classes
+from recollect.model.neighbours import APART, corrected, nearest, vote, with_new_classes
 from recollect.records import Visible
 from recollect.retrieval.keys import SharedKeys
 
@@ -94,6 +94,18 @@ def test_what_is_wrong_is_turned_round() -> None:
     plain, of_items, labels = plain_answers(16, 4000, 2)
     answer = corrected(plain, of_items, 1 - labels, torch.ones(16, 4000))
     assert float((answer.exp() - plain.exp().flip(1)).abs().max()) < 0.05
+
+
+def test_a_correction_goes_no_farther_than_where_its_neighbours_lie() -> None:
+    _, of_items, labels = plain_answers(1, 4000, 2)
+    weights = torch.ones(1, 4000)
+    near = torch.tensor([[0.6, 0.4]]).log()
+    far, farther = (torch.tensor([[1 - rest, rest]]).log() for rest in (1e-4, 1e-9))
+    assert torch.equal(*(corrected(own, of_items, labels, weights) for own in (far, farther)))
+    centred = of_items[0] - of_items[0].mean(-1, keepdim=True)
+    bound = torch.log_softmax(centred.mean(0) + APART * centred.std(0, correction=0) * torch.tensor([1.0, -1.0]), dim=0)
+    torch.testing.assert_close(corrected(far, of_items, labels, weights)[0].exp(), bound.exp(), atol=0.03, rtol=0)
+    torch.testing.assert_close(corrected(near, of_items, labels, weights).exp(), near.exp(), atol=0.03, rtol=0)
 
 
 def test_where_the_plain_answers_tell_nothing_it_is_a_vote() -> None:
