@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import nn
 
-from recollect.evaluation.metrics import rows_by_bin
-from recollect.evaluation.simple_peers import Answers, Progress, answer_width, past_scale, shares
+from recollect.evaluation.simple_peers import Answers, Progress, answer_width, by_period, past_scale, shares
 from recollect.evaluation.stream import Stream
 
 HIDDEN = 128
@@ -49,8 +48,9 @@ def prequential(stream: Stream, *, name: str, seed: int, on_progress: Progress) 
         return np.log(found)
 
 
-def finetuned(stream: Stream, *, seed: int, on_progress: Progress) -> Answers:
-    """A network fitted on the past, then at the start of each bin trained some more on what became known since.
+def finetuned(stream: Stream, *, every: int | float | None, seed: int, on_progress: Progress) -> Answers:
+    """A network fitted on the past, then at the start of each bin, or `every` so often, trained some more on what
+    became known since.
 
     It knows the classes of the stream's `num_classes`; later ones it neither learns nor answers.
     """
@@ -71,7 +71,7 @@ def finetuned(stream: Stream, *, seed: int, on_progress: Progress) -> Answers:
 
     learner.fit(*learnable(stream.past))
     found = np.full((len(stream.asked), answer_width(stream)), -np.inf)
-    groups = rows_by_bin(stream.bins[stream.asked])
+    groups = by_period(stream, every)
     since = stream.cutoff
     for done, places in enumerate(groups):
         rows = stream.asked[places]

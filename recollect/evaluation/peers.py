@@ -56,7 +56,7 @@ def peers(
 ) -> tuple[Peer, ...]:
     """The peers of these names. `period` and `year` are what refits look back on, in the stream's unit of time.
 
-    Refits come `every` so often, by default with every bin; `on_skip` is told of each that too few rows didn't allow.
+    Refits and fine-tuning come `every` so often, by default with every bin; `on_skip` is told of each that too few rows didn't allow.
     `recent_neighbours` asks so many `neighbours` among the `recent` newest rows. `on_progress` is told how far the peer
     at work has come: (done, total), in rows or in fits.
     """
@@ -67,7 +67,7 @@ def peers(
         "majority": majority,
         "previous_label": previous_label,
         "recent_neighbours": partial(recent_neighbours, neighbours=neighbours, recent=recent, on_progress=told),
-        "finetuned": partial(finetuned, seed=seed, on_progress=told),
+        "finetuned": partial(finetuned, every=every, seed=seed, on_progress=told),
     }
     for name, fit in (("logreg", fit_logistic_regression), ("lightgbm", lightgbm)):
         table[f"{name}_frozen"] = partial(frozen, fit=fit)

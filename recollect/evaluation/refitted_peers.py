@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int
 
-from recollect.evaluation.metrics import nll, rows_by_bin
-from recollect.evaluation.simple_peers import Answers, Progress, answer_width, shares
+from recollect.evaluation.metrics import nll
+from recollect.evaluation.simple_peers import Answers, Progress, answer_width, by_period, shares
 from recollect.evaluation.stream import Stream
 
 Table = Float[np.ndarray, "rows columns"]
@@ -59,8 +59,7 @@ def refitted(
     """
     width = answer_width(stream)
     found = np.empty((len(stream.asked), width))
-    since = stream.time[stream.asked] - stream.cutoff
-    groups = rows_by_bin(stream.bins[stream.asked] if every is None else (since // every).astype(np.int64))
+    groups = by_period(stream, every)
     model: Fitted | None = None
     for done, places in enumerate(groups):
         rows = stream.asked[places]

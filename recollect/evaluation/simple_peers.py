@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int
 
 from recollect.errors import SettingError
-from recollect.evaluation.metrics import previous_labels
+from recollect.evaluation.metrics import previous_labels, rows_by_bin
 from recollect.evaluation.stream import Stream
 
 Answers = Float64[np.ndarray, "asked classes"]
@@ -41,6 +41,14 @@ def shares(stream: Stream) -> Float64[np.ndarray, " classes"]:
     """How common each class was in the past."""
     labels = stream.labels[learnable_past(stream)]
     return np.bincount(labels, minlength=answer_width(stream)) / len(labels)
+
+
+def by_period(stream: Stream, every: int | float | None) -> list[Int[np.ndarray, " _"]]:
+    """Places of the asked rows that peers who learn now and then answer with one model: those of a bin, or of each time
+    `every` so long since the cutoff."""
+    if every is None:
+        return rows_by_bin(stream.bins[stream.asked])
+    return rows_by_bin(((stream.time[stream.asked] - stream.cutoff) // every).astype(np.int64))
 
 
 def past_scale(stream: Stream) -> tuple[Float[np.ndarray, " columns"], Float[np.ndarray, " columns"]]:

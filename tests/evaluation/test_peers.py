@@ -197,10 +197,11 @@ def test_a_refit_left_out_is_told() -> None:
     assert min(skipped) >= stream.cutoff
 
 
-def test_refits_come_as_often_as_asked() -> None:
+@pytest.mark.parametrize("name", ["logreg_refit_period", "finetuned"])
+def test_refits_come_as_often_as_asked(name: str) -> None:
     stream = make_stream()
-    (often,) = peers(period=0.5, year=2.0, every=0.25, names=["logreg_refit_period"])
-    (by_bin,) = peers(period=0.5, year=2.0, names=["logreg_refit_period"])
+    (often,) = peers(period=0.5, year=2.0, every=0.25, names=[name])
+    (by_bin,) = peers(period=0.5, year=2.0, names=[name])
     quarters = replace(stream, bins=np.floor((stream.time - stream.cutoff) / 0.25).astype(np.int64))
     assert (often.predict(stream) == by_bin.predict(quarters)).all()
 
