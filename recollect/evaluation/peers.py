@@ -56,9 +56,9 @@ def peers(
 ) -> tuple[Peer, ...]:
     """The peers of these names. `period` and `year` are what refits look back on, in the stream's unit of time.
 
-    Refits and fine-tuning come `every` so often, by default with every bin; `on_skip` is told of each that too few rows didn't allow.
-    `recent_neighbours` asks so many `neighbours` among the `recent` newest rows. `on_progress` is told how far the peer
-    at work has come: (done, total), in rows or in fits.
+    Refits and fine-tuning come `every` so often, by default with every bin; `on_skip` is told of each refit that too
+    few rows didn't allow. `recent_neighbours` asks so many `neighbours` among the `recent` newest rows. `on_progress`
+    is told how far the peer at work has come: (done, total), in rows or in fits.
     """
     told = on_progress or (lambda done, total: None)
     lightgbm = partial(fit_lightgbm, seed=seed)
