@@ -45,7 +45,7 @@ def _take_shared(ctx: Any, path: Path | None) -> Path | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingError(f"{path} can't be read ({error}): give a {CONFIG} that a command wrote") from error
 
@@ -73,13 +73,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="For machines: JSON on 
 def write_config(settings: Mapping[str, Any], result: Path) -> None:
     """What a command ran with: in the folder of its result, or beside the file that it is."""
     path = result / CONFIG if result.is_dir() else result.with_suffix(".toml")
-    path.write_text("# To be given back to the same command with --config.\n" + as_toml(settings))
+    path.write_text("# To be given back to the same command with --config.\n" + as_toml(settings), encoding="utf-8")
 
 
 def as_toml(settings: Mapping[str, Any]) -> str:
     """JSON's texts, numbers and lists are TOML's too; what is None has no line."""
     plain = {name: _plain(_found(name, value)) for name, value in settings.items() if name not in NOT_SETTINGS}
-    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in plain.items() if value is not None)
+    written = {name: json.dumps(value, ensure_ascii=False) for name, value in plain.items() if value is not None}
+    return "".join(f"{name} = {value}\n" for name, value in written.items())
 
 
 def _found(name: str, value: Any) -> Any:

@@ -87,15 +87,13 @@ def train(
     from recollect.comparison.settings import cutoff_in, read_table
     from recollect.data.embedding import EmbedderSpec
     from recollect.deployed import append_events, create_history, intake_of
-    from recollect.errors import OutputExistsError
     from recollect.history.writer import HistoryWriter
-    from recollect.trained import Trained
+    from recollect.trained import MODEL, Trained, check_replaceable
     from recollect.training.progress import Display
     from recollect.training.table import train_table
 
     like = None if keys_of is None else Trained.load(keys_of)
-    if model.exists() and any(model.iterdir()) and not force:
-        raise OutputExistsError(f"{model} is not empty: choose another place for the model, or add --force")
+    check_replaceable(model, MODEL, "model", force=force)
     if history is not None:
         HistoryWriter.check_free(history)
     model.mkdir(parents=True, exist_ok=True)  # where it may not be, that is told before an hour of training
@@ -142,32 +140,29 @@ def ingest(
     data: DataArgument,
     model: ModelOption,
     history: HistoryOption,
+    create: Annotated[bool, typer.Option("--create", help="Make the history, which isn't there yet.")] = False,
     bad_rows: BadRowsOption = "fail",
     config: SharedConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Append the labelled rows of a table to a history, durably; rows whose id is there already are skipped.
 
+    Where the order of the rows is the time, new ones come after all that is there.
+
     Example: recollect ingest new.jsonl --model ./model --history ./history
     """
     from recollect.data.reading import read_events
-    from recollect.deployed import append_events, intake_of
-    from recollect.history.writer import HistoryWriter
+    from recollect.deployed import intake_of
+    from recollect.ingesting import ingest_events
     from recollect.trained import Trained
 
     trained = Trained.load(model)
     reading = read_events(data, intake_of(trained).schema, bad_rows=bad_rows)
-    added = skipped = 0
-    with HistoryWriter.open(history) as writer:
-        for events in reading:
-            done = append_events(writer, trained, events, on_duplicate="skip")
-            added, skipped = added + done.added, skipped + done.skipped
-        version = writer.version
+    done = ingest_events(reading, trained, history, create=create)
     if as_json:
-        told = {"history": history, "version": version, "added": added, "there_already": skipped}
-        echo_json({**told, **reading.summary.to_json()})
+        echo_json({"history": history, **vars(done), **reading.summary.to_json()})
     else:
-        typer.echo(f"{data.name}: {reading.summary}; {added} items added, {skipped} were there already")
+        typer.echo(f"{data.name}: {reading.summary}; {done.added} items added, {done.there_already} were there already")
 
 
 def predict(

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.data.embedding import EmbedderSpec
-from recollect.errors import CheckpointError, OutputExistsError, SettingError
+from recollect.errors import CheckpointError, SettingError
 from recollect.history.growing import GrowingHistory
 from recollect.trained import MODEL as MODEL_FILE
-from recollect.trained import Trained
+from recollect.trained import Trained, check_replaceable
 
 FORMAT = 1
 ESTIMATOR, MODEL, ITEMS = "estimator.json", "model", "items.safetensors"
@@ -35,7 +35,7 @@ class Kept:
 
 def write_kept(folder: Path, kept: Kept, model: Trained, history: GrowingHistory, *, force: bool) -> None:
     """Complete or not at all."""
-    _check_replaceable(folder, force)
+    check_replaceable(folder, ESTIMATOR, "classifier", force=force)
     labels = kept.classes.tolist()
     if not all(isinstance(label, str | int | float) for label in labels):
         raise SettingError(f"labels such as {labels[0]!r} can't be saved: use texts or numbers as labels")
@@ -48,16 +48,6 @@ def write_kept(folder: Path, kept: Kept, model: Trained, history: GrowingHistory
     (beside / ESTIMATOR).write_text(json.dumps(written, indent=1))
     shutil.rmtree(folder, ignore_errors=True)
     beside.rename(folder)
-
-
-def _check_replaceable(folder: Path, force: bool) -> None:
-    """What is replaced is removed as a whole, so that it has to be a classifier: force is no leave to lose files."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    if not (folder / ESTIMATOR).is_file():
-        raise OutputExistsError(f"{folder} is there and holds no classifier: choose another place, or remove it first")
-    if not force:
-        raise OutputExistsError(f"{folder} is not empty: choose another place for the classifier, or say force=True")
 
 
 def plain_value(value: Any) -> Any:

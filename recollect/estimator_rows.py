@@ -47,9 +47,7 @@ def extended(classes: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[Any],
     code = {name: number for number, name in enumerate(classes.tolist())}
     new = [name for name in dict.fromkeys(labels.tolist()) if name not in code]
     if new:
-        numbers, texts = "biuf", "US"
-        kinds = {classes.dtype.kind, labels.dtype.kind}
-        if "O" not in kinds and not (kinds <= set(numbers) or kinds <= set(texts)):
+        if len({isinstance(each, str) for each in (*classes.tolist(), *new)}) > 1:
             raise ValueError(f"the label {new[0]!r} is of another kind than the classes {classes[:3].tolist()}")
         code |= {name: len(classes) + number for number, name in enumerate(new)}
         classes = np.concatenate([classes, np.array(new, dtype=labels.dtype)])

@@ -66,8 +66,7 @@ class Trained:
 
     def save(self, folder: Path, *, force: bool = False) -> None:
         """Complete or not at all."""
-        if folder.exists() and any(folder.iterdir()) and not force:
-            raise OutputExistsError(f"{folder} is not empty: choose another place for the model, or add --force")
+        check_replaceable(folder, MODEL, "model", force=force)
         beside = folder.with_name(f".{folder.name}.tmp")
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
@@ -182,6 +181,21 @@ def make_system(
         similarity=model.similarity,
         groups=groups,
     )
+
+
+def check_replaceable(folder: Path, mark: str, what: str, *, force: bool) -> None:
+    """Raises if nothing may be saved here. What is replaced is removed as a whole, so that it has to be of the same
+    kind, which its file `mark` tells: force is no leave to lose other files."""
+    if folder.resolve() == Path.cwd():
+        raise OutputExistsError(f"the working directory can't become a {what}: name a folder in it")
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not (folder / mark).is_file():
+        raise OutputExistsError(f"{folder} is there and holds no {what}: choose another place, or remove it first")
+    if not force:
+        raise OutputExistsError(
+            f"{folder} is not empty: choose another place for the {what}, or replace it (--force, or force=True)"
+        )
 
 
 def _digest(path: Path) -> str:

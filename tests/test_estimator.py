@@ -235,6 +235,23 @@ def test_appending_in_parts_is_appending_at_once(fitted: RecollectClassifier) ->
     assert np.array_equal(once.predict_proba(x), parts.predict_proba(x))
 
 
+def test_a_label_of_another_kind_is_refused_also_among_objects() -> None:
+    x, y = table()
+    model = RecollectClassifier(random_state=0).fit(x, y.astype(object))
+    with pytest.raises(ValueError, match="of another kind"):
+        model.append(x[:1], [1])
+
+
+def test_what_was_fitted_on_a_frame_answers_its_array() -> None:
+    x, y = table()
+    frame = pd.DataFrame({"x": x[:, 0], "colour": np.where(x[:, 1] > 0, "red", None), "wet": x[:, 2] > 0})
+    model = RecollectClassifier(random_state=0).fit(frame, y)
+    expected = model.predict_proba(frame)
+    with pytest.warns(UserWarning, match="feature names"):
+        found = model.predict_proba(frame.to_numpy())
+    assert (found == expected).all()
+
+
 def test_a_class_first_seen_in_append_can_be_predicted(fitted: RecollectClassifier) -> None:
     classifier = copy.deepcopy(fitted)
     x, _ = table(60, seed=7)

@@ -14,6 +14,8 @@ def write_every_answer(out: Path, prepared: Prepared, runs: Runs, seeds: Sequenc
     """predictions/MODEL-SEED.parquet for ours, and MODEL.parquet for peers, which run once; without precedents."""
     folder = out / PREDICTIONS
     folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.parquet"):
+        old.unlink()  # of a comparison that was here before, perhaps with other peers
     stream, rows = prepared.stream, prepared.stream.asked
     for model, answers in runs.log_probs.items():
         names = [model] if model in peers else [f"{model}-{seed}" for seed in seeds]

@@ -22,6 +22,7 @@ from recollect.config import Scale
 from recollect.data.embedding import EmbedderSpec
 from recollect.data.events import Events
 from recollect.data.schema import TableSchema
+from recollect.data.tables.times import LARGEST
 from recollect.errors import SettingError
 from recollect.evaluation.answer_table import answer_table, write_table
 from recollect.evaluation.metrics import accuracy, interval, previous_labels, scores_by_bin
@@ -172,6 +173,8 @@ def _show(report: dict[str, Any], out: Path) -> None:
     console.print(f"\n{report['verdict']['headline']}", style="bold")
     for line in report["verdict"]["lines"]:
         console.print(f"  {line}")
+    for note in report["notes"]:
+        console.print(f"  note: {note}", style="dim")
     console.print(f"\nreport: {out / 'report.html'} (report.json and predictions.parquet beside it)")
 
 
@@ -184,7 +187,11 @@ def _check_refits(stream: Stream, every: int | float, text: str) -> None:
 
 def _delayed(events: Events, delay: int | float) -> Events:
     """Labels known so much later than their rows happened, where no column says when."""
-    return events if delay == 0 else replace(events, known_at=events.time + delay)
+    if delay == 0 or not len(events):
+        return events
+    if events.time.dtype == np.int64 and int(events.time.max()) + int(delay) > LARGEST:
+        raise SettingError("with this --label-delay labels would be known after the year 2262: give a shorter one")
+    return replace(events, known_at=events.time + delay)
 
 
 def _cutoff(events: Events, options: Options) -> int | float:
@@ -198,7 +205,7 @@ def _report(
     stream, plain = prepared.stream, schema.plain_times
     labels, bins = stream.labels[stream.asked], stream.bins[stream.asked]
     refits = {each: each.removeprefix(REFIT) for each in runs.log_probs if each.startswith(REFIT)}
-    verdict = judge(runs.log_probs, labels, bins, refits)
+    verdict = judge(runs.log_probs, labels, bins, refits, runs.never_refitted)
     peers = spans.about(runs.log_probs)
     looking_back = any(peer.endswith(f"_{spans.named}") for peer in peers)
     previous = previous_labels(stream.labels, stream.time, stream.known_at)[stream.asked]

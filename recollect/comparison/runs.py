@@ -23,6 +23,7 @@ from recollect.evaluation.metrics import LogProbs, accuracy
 from recollect.evaluation.peers import SLOW, Peer, peers
 from recollect.evaluation.refitted_peers import FEWEST_ROWS
 from recollect.evaluation.replay import Replayed, replay
+from recollect.evaluation.simple_peers import by_period
 from recollect.evaluation.stream import Stream
 from recollect.live import Live
 from recollect.trained import Trained
@@ -45,6 +46,7 @@ class Runs:
     in_distribution: dict[str, list[float]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    never_refitted: list[str] = field(default_factory=list)
 
     def add(self, name: str, log_probs: LogProbs, seconds: float, before: float | None = None) -> None:
         self.log_probs.setdefault(name, []).append(log_probs)
@@ -181,6 +183,8 @@ def run_peers(
                 accuracy_before = accuracy(earlier["log_probs"], before.labels[before.asked])
         shown = (called or {}).get(name, name)
         runs.add(shown, found["log_probs"], float(found["seconds"]), accuracy_before)
+        if "_refit_" in name and int(found["skipped"]) == len(by_period(stream, every)):
+            runs.never_refitted.append(shown)
         if found["skipped"]:
             runs.notes.append(
                 f"{shown}: {int(found['skipped'])} refits were left out, too few rows ({FEWEST_ROWS} are needed, of "

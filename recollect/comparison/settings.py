@@ -1,5 +1,6 @@
 """From what a person writes on the command line to events and options."""
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -151,9 +152,12 @@ def moment_from(text: str, plain: bool) -> int | float:
     """A date or time as nanoseconds; a number where times are plain numbers."""
     if plain:
         try:
-            return float(text)
+            number = float(text)
         except ValueError:
-            raise SettingError(f"{text!r} is no number, but the times are: give one") from None
+            number = math.nan
+        if not math.isfinite(number):
+            raise SettingError(f"{text!r} is no number, but the times are: give one")
+        return number
     moment = read_times(pl.Series([text]), "datetime")[0]
     if moment is None:
         raise SettingError(f"{text!r} can't be read as a moment: give a date such as 2019-01-01")

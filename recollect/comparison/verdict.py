@@ -3,7 +3,7 @@
 Knows answers and labels by bin; nothing of how they came about. May well say no.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,10 +37,13 @@ def judge(
     labels: NDArray[np.int64],
     bins: NDArray[np.int64],
     refits: Mapping[str, str] | None = None,
+    never_refitted: Collection[str] = (),
 ) -> Verdict:
     """Our first seed against everyone else's; what stays frozen and rules of thumb decide, the others are told of.
 
     `refits` holds our models that are trained anew, shortest span first, with the span as people write it.
+    `never_refitted` are peers that should have been, but too few rows were known each time: they tell nothing of
+    refitting.
     """
     refits = refits or {}
     names = [name for name in runs if name != OURS and name not in refits]
@@ -54,7 +57,9 @@ def judge(
 
     frozen = best_of([name for name in names if name.endswith("_frozen") or name in (PLAIN, "majority")])
     rule = best_of([name for name in names if name in RULES])
-    refitted = best_of([name for name in names if "_refit_" in name or name == "finetuned"])
+    refitted = best_of(
+        [name for name in names if ("_refit_" in name or name == "finetuned") and name not in never_refitted]
+    )
     learning = best_of([name for name in names if name in LEARNING])
     helps, headline = _decided(frozen, rule, found, differences)
     better = best_of([name for name in (refitted, learning) if name and _clearly_better(differences[name])])
@@ -75,6 +80,9 @@ def judge(
             f"stays frozen ({refitted}, {found[refitted]:.3f}); history bought {100 * differences[frozen].value:+.1f} "
             "without refitting."
         )
+    if never_refitted:
+        who = ", ".join(sorted(never_refitted))
+        lines.append(f"Never refitted, since too few rows were known in the span looked back on: {who}.")
     if learning is not None:
         lines.append(f"Best of those that learn from every label: {learning}, {found[learning]:.3f}.")
     apart, line = _how_far_apart(found, refits)
@@ -89,6 +97,12 @@ def _decided(
     if not rivals:
         return False, "No verdict: nothing stays frozen here to compare Recollect with."
     unbeaten = [name for name in rivals if not _clearly_worse(differences[name])]
+    if not unbeaten and not any(name.endswith("_frozen") for name in differences):
+        least = min(rivals, key=lambda name: differences[name].value)
+        return False, (
+            f"No verdict: Recollect was right {_points(differences[least].value)} more often than {_called(least)}, "
+            "but no frozen model was asked, and that may be better: add --peer logreg_frozen or --peer lightgbm_frozen."
+        )
     if not unbeaten:
         against = min(rivals, key=lambda name: differences[name].value) if frozen is None else frozen
         return True, (

@@ -32,8 +32,15 @@ def polars_frame(rows: Any, names: Sequence[str] | None = None) -> pl.DataFrame:
     if names is None:
         names = [f"x{column}" for column in range(rows.shape[1])]
     return pl.DataFrame(
-        [pl.Series(name, rows[:, column], strict=False) for column, name in enumerate(names)], strict=False
+        [pl.Series(name, _column(rows[:, place]), strict=False) for place, name in enumerate(names)], strict=False
     )
+
+
+def _column(values: NDArray[Any]) -> NDArray[Any] | list[Any]:
+    """Of an array whose columns have types of their own: as a list, so that this one's is found."""
+    if values.dtype != object:
+        return values
+    return [None if value is None or value != value else value for value in values.tolist()]
 
 
 def read_columns(frame: pl.DataFrame, schema: TableSchema) -> pl.DataFrame:

@@ -13,8 +13,8 @@ from recollect.errors import SettingError
 from recollect.model.encoders import FlatEncoder
 from recollect.records import Features, FeatureSpec
 
-DIGESTED = 97
-"""One row in so many stands for all in a digest of features."""
+DIGESTED_BYTES = 4 << 30
+"""Of features larger than this only every so-manieth row is in a digest: reading them all would take an hour."""
 
 _ROWS_AT_ONCE = 8192
 
@@ -100,17 +100,18 @@ class Stream:
         )
 
     def digest(self) -> str:
-        """Other labels, times or features are another stream; some rows of the features have to do.
+        """Other labels, times or features are another stream; of features that fill a disk some rows have to do.
 
-        These are gone through some at a time: a table of all may be larger than memory.
+        They are gone through some at a time: a table of all may be larger than memory.
         """
         digest = hashlib.sha256(str(self.cutoff).encode())
         for column in (self.labels, self.time, self.known_at):
             digest.update(np.ascontiguousarray(column).tobytes())
-        at_once = DIGESTED * _ROWS_AT_ONCE
-        for start in range(0, len(self), at_once):
-            some = slice(start, start + at_once, DIGESTED)
-            digest.update(np.ascontiguousarray(self._flat(self.features, self.specs, some)).tobytes())
+        for features, specs in [(self.features, self.specs), *([] if self.unbounded is None else [self.unbounded])]:
+            step = 1 + sum(value.nbytes for value in features.values()) // DIGESTED_BYTES
+            for start in range(0, len(self), step * _ROWS_AT_ONCE):
+                some = slice(start, start + step * _ROWS_AT_ONCE, step)
+                digest.update(np.ascontiguousarray(self._flat(features, specs, some)).tobytes())
         if self.drawn is not None:
             digest.update(self.drawn.tobytes() + self.bins.tobytes())
         return digest.hexdigest()

@@ -1,11 +1,12 @@
 """When an item that is posted happened and became known: as its sender says, within reason, or when it arrived."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import time_ns
 
 import numpy as np
 
 from recollect.data.events import Events
+from recollect.history.extent import Extent
 from recollect.history.snapshot import Snapshot
 from recollect.serving.changes import Adding, impossible
 
@@ -15,30 +16,6 @@ AHEAD = 3600 * 10**9
 SPANS = 100
 """Where times are plain numbers: an item may be outside the history by so many times its whole span. What is farther is
 of another unit, and once it were in, everything before it would look equally old."""
-
-
-@dataclass
-class Extent:
-    """Between which moments the labels of all items became known, less those erased. Of a history that grew only what
-    is new is looked at."""
-
-    _rows: int = 0
-    _same: tuple[int, int] = (0, 0)
-    """As long as this generation and number of erased rows are the same, rows stay what they were."""
-    _bounds: tuple[float, float] | tuple[()] = ()
-
-    def of(self, snapshot: Snapshot) -> tuple[float, float] | tuple[()]:
-        same = (snapshot.generation, len(snapshot.erased))
-        if same != self._same or snapshot.num_rows < self._rows:
-            self._rows, self._same, self._bounds = 0, same, ()
-        bounds = list(self._bounds)
-        for first, part in snapshot.pieces("known_at", self._rows):
-            erased = snapshot.erased[(snapshot.erased >= first) & (snapshot.erased < first + len(part))]
-            left = np.delete(part, erased - first) if len(erased) else part
-            bounds += [float(left.min()), float(left.max())] if len(left) else []
-        self._rows = snapshot.num_rows
-        self._bounds = (min(bounds), max(bounds)) if bounds else ()
-        return self._bounds
 
 
 class Moments:
@@ -51,7 +28,7 @@ class Moments:
         """This moment; where times are plain numbers, the next whole one after all that is known."""
         if snapshot.schema.time == "nanoseconds":
             return time_ns()
-        return float(np.floor(max(self._extent.of(snapshot), default=-1.0)) + 1)
+        return self._extent.next_whole(snapshot)
 
     def dated(self, job: Adding, snapshot: Snapshot) -> Events:
         """With times: those given, or that of arrival."""

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from recollect.cli import app
 from recollect.cli_reproduce import TimeUnitOption
 from recollect.comparison.compare import Options
-from recollect.comparison.settings import cutoff_from, cutoff_in, read
+from recollect.comparison.settings import cutoff_from, cutoff_in, moment_from, read
 from recollect.comparison.spans import length_from, rough_text, span_from, span_text
 from recollect.data.embedding import EmbedderSpec
 from recollect.data.reading import read_all
@@ -180,3 +180,10 @@ def test_peers_that_nobody_asked_for_are_left_out_without_their_package(
     assert "lightgbm_refit_year" in options.notes[0]
     with pytest.raises(SettingError, match=r"logreg_frozen needs the package sklearn: pip install"):
         read(good, {**given, "peers": ["logreg_frozen"]})
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "soon"])
+def test_a_moment_among_plain_numbers_is_a_finite_number(text: str) -> None:
+    with pytest.raises(SettingError, match="no number"):
+        moment_from(text, plain=True)
+    assert moment_from("-2.5", plain=True) == -2.5

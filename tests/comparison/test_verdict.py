@@ -24,11 +24,28 @@ def wrong_at(*rows: int) -> list[np.ndarray]:
 
 def test_a_clear_gain_is_a_yes_and_tells_what_refitting_would_buy() -> None:
     runs = {"recollect": answers(0.9), "no_context": answers(0.6, 1), "logreg_refit_period": answers(0.7, 2)}
+    runs["logreg_frozen"] = answers(0.6, 3)
     verdict = judge(runs, LABELS, BINS)
     assert verdict.helps
     assert verdict.headline.startswith("Yes: ")
     assert any("Refitting would have bought" in line for line in verdict.lines)
     assert verdict.differences["no_context"].low > 0.2
+
+
+def test_without_a_frozen_model_there_is_no_yes() -> None:
+    """Our own network without its history may be much worse than what people have."""
+    runs = {"recollect": answers(0.9), "no_context": answers(0.6, 1), "majority": answers(0.5, 2)}
+    verdict = judge(runs, LABELS, BINS)
+    assert not verdict.helps
+    assert verdict.headline.startswith("No verdict: Recollect was right ")
+    assert "--peer logreg_frozen" in verdict.headline
+
+
+def test_who_was_never_refitted_tells_nothing_of_refitting() -> None:
+    runs = {"recollect": answers(0.9), "logreg_frozen": answers(0.6, 1), "logreg_refit_period": answers(0.6, 1)}
+    lines = judge(runs, LABELS, BINS, never_refitted=["logreg_refit_period"]).lines
+    assert not any("Refitting would have bought" in line for line in lines)
+    assert any("Never refitted" in line and "logreg_refit_period" in line for line in lines)
 
 
 @pytest.mark.parametrize(

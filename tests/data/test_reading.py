@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -513,3 +514,18 @@ def test_a_pattern_that_is_known_before_it_happened_is_named() -> None:
     schema = infer_schema(frame, time="^t.*$", known_at="^k.*$", ignore=["t"])
     with pytest.raises(BadRowError, match="known_at 1 is before the time 5"):
         list(read_events(frame, schema))
+
+
+def test_categories_of_pandas_are_names_also_where_they_are_numbers() -> None:
+    frame = pl.DataFrame({"when": [1.0, 2.0, 3.0], "y": ["a", "b", "a"]}).to_pandas()
+    frame["zone"] = pd.Categorical([30, None, 4])
+    schema = infer_schema(first_rows(frame), time="when", label="y")
+    assert schema.categorical == ("zone",)
+    events, _ = read_all(frame, schema)
+    assert events.columns["zone"].to_list() == ["30", None, "4"]
+
+
+def test_a_column_of_a_type_that_no_table_has_is_refused_or_read_as_text() -> None:
+    frame = pl.DataFrame({"when": [1.0, 2.0], "y": ["a", "b"]}).to_pandas()
+    frame["z"] = [1 + 2j, 3j]
+    assert first_rows(frame)["z"].dtype == pl.String

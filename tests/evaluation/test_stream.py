@@ -31,15 +31,33 @@ def test_peers_read_the_unbounded_features_where_there_are_some() -> None:
     assert np.array_equal(both.take(rows).table, both.table[rows])
 
 
-def test_a_digest_is_of_some_rows_and_of_no_table_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_digest_is_of_all_rows_or_some_of_very_many_and_of_no_table_of_all(
+    step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = make_stream(rows=600)
     expected = hashlib.sha256(b"3.0")
-    for column in (stream.labels, stream.time, stream.known_at, stream.model_table[::97]):
+    for column in (stream.labels, stream.time, stream.known_at, stream.model_table[::step]):
         expected.update(column.tobytes())
     monkeypatch.setattr(module, "_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(module, "DIGESTED_BYTES", 1 + sum(each.nbytes for each in stream.features.values()) // step)
     fresh = replace(stream)
     assert fresh.digest() == expected.hexdigest()
     assert "model_table" not in vars(fresh)
+
+
+def test_any_other_value_is_another_digest() -> None:
+    stream = make_stream(rows=600)
+    changed = {name: value.clone() for name, value in stream.features.items()}
+    next(iter(changed.values()))[577] += 1
+    for_peers = (changed, stream.specs)
+    same = (stream.features, stream.specs)
+    digests = {replace(stream, unbounded=each).digest() for each in (None, same, for_peers)}
+    assert len(digests | {replace(stream, features=changed).digest()}) == 4
+
+
+def test_labels_and_what_is_asked_are_in_the_digest() -> None:
+    stream = make_stream(rows=600)
     others = (
         replace(stream, drawn=np.arange(500)),
         replace(stream, drawn=np.arange(500), bins=stream.bins // 2),

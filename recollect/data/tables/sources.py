@@ -185,9 +185,14 @@ def _of_pandas(frame: Any) -> pl.DataFrame:
 
 
 def _of_pandas_column(values: Any) -> pl.Series:
+    if str(values.dtype) == "category":
+        # Names, also where they are numbers.
+        names = pl.Series([str(each) for each in values.cat.categories], dtype=pl.String)
+        codes = pl.Series(values.cat.codes.to_numpy())
+        return names.gather(codes.set(codes < 0, None)).cast(pl.Categorical)
     try:
         array = pa.Array.from_pandas(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         # Values of several types: as texts, so that each can be judged for itself.
         array = pa.array([None if value is None or value != value else str(value) for value in values], pa.string())
     column = pl.from_arrow(array)

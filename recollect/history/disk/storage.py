@@ -121,8 +121,8 @@ def storage_at(url: str | os.PathLike[str], options: dict[str, Any] | None = Non
 
 def no_history(storage: Storage) -> HistoryError:
     return HistoryError(
-        f"there is no history at {storage.url}: create one with HistoryWriter.create, "
-        'or with "recollect history append --create"'
+        f"there is no history at {storage.url}: create one with HistoryWriter.create, with "
+        '"recollect ingest --create" for a model, or with "recollect history append --create"'
     )
 
 

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.history.disk.schema import Key, Schema
+from recollect.history.extent import Extent
 from recollect.history.reader import History
 from recollect.history.snapshot import Snapshot
 from recollect.history.writer import HistoryWriter
-from recollect.serving.moments import Extent
 
 
 def looked_at_anew(snapshot: Snapshot) -> tuple[float, ...]:

@@ -1,0 +1,82 @@
+"""Labelled rows of a table into the history of a model: those that are there already are skipped, all others added."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from json import loads
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool
+
+from recollect.data.events import Events
+from recollect.deployed import ROW, append_events, create_history, intake_of, raw_json
+from recollect.errors import ItemError
+from recollect.history.extent import Extent
+from recollect.history.reader import History
+from recollect.history.snapshot import Snapshot
+from recollect.history.writer import HistoryWriter
+from recollect.trained import Trained
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """How many rows were added and were there already, and the history's version after it."""
+
+    added: int
+    there_already: int
+    version: int
+
+
+def ingest_events(chunks: Iterable[Events], model: Trained, history: str | Path, *, create: bool = False) -> Ingested:
+    """Append events read under the model's schema, durably chunk by chunk; with `create` to a new history.
+
+    Where the order of rows is the time, new ones come after all that is there. Where rows go by file and line, one that
+    is there already has to be the same.
+    """
+    schema = intake_of(model).schema
+    added = there_already = 0
+    with create_history(history, model) if create else HistoryWriter.open(history) as writer:
+        reader, extent = History.open(history), Extent()
+        for events in chunks:
+            snapshot = reader.refresh()
+            if schema.id is None or schema.time is None:
+                versions = snapshot.versions(events.id.to_list())
+                if schema.id is None:
+                    _check_same(events, versions, snapshot, timed=schema.time is not None)
+                if schema.time is None:
+                    new = np.array([not rows for rows in versions], bool)
+                    events = _after_all(events, new, extent.next_whole(snapshot))
+            done = append_events(writer, model, events, on_duplicate="skip")
+            added, there_already = added + done.added, there_already + done.skipped
+        return Ingested(added, there_already, writer.version)
+
+
+def _after_all(events: Events, new: Bool[np.ndarray, " events"], first: float) -> Events:
+    """The new ones one after the other from a moment on."""
+    time = events.time.copy()
+    time[new] = first + np.arange(int(new.sum()))
+    return replace(events, time=time, known_at=time)
+
+
+def _check_same(events: Events, versions: list[list[int]], snapshot: Snapshot, *, timed: bool) -> None:
+    """Two files of one name would otherwise pass for one, and the rows of the second be lost."""
+    there = [place for place, rows in enumerate(versions) if rows]
+    if not there:
+        return
+    assert events.label is not None
+    stored = snapshot.payload([versions[place][0] for place in there]).column(ROW).to_pylist()
+    for place, raw in zip(there, stored, strict=True):
+        labels = {snapshot.classes[snapshot.column("label", row, row + 1)[0]] for row in versions[place]}
+        first = versions[place][0]
+        other = None
+        if events.label[place] not in labels:
+            other = "label"
+        elif timed and snapshot.column("time", first, first + 1)[0] != events.time[place]:
+            other = "time"
+        elif raw is not None and loads(raw) != loads(raw_json(events.columns.row(place, named=True))):
+            other = "content"
+        if other is not None:
+            raise ItemError(
+                f"{events.id[place]} is in the history already, with another {other}: rows of this table have no ids "
+                "and go by file and line, so give a new file a name of its own, or train with --id"
+            )
