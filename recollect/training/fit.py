@@ -47,7 +47,7 @@ STEPS_PER_ROOT = 40
 rows; with twice as many it learns them by heart."""
 
 FEW = 1000
-"""Fewer rows than this are learned by less: a network as small, and as little trained, as they can bear."""
+"""Fewer rows than this are learned by a smaller network in fewer steps."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ def sizes_for(rows: int) -> Sizes:
 
 
 def _few_sizes(rows: int) -> Sizes:
-    """Some forty times through the rows, and a slot for every sixteen of them."""
-    steps = max(24, int(STEPS_PER_ROOT * math.sqrt(FEW) * (rows / FEW) ** 1.7))
+    """As many steps as there are rows and a quarter more, and a slot for every sixteen of them."""
+    steps = max(24, int(STEPS_PER_ROOT * math.sqrt(FEW) * rows / FEW))
     return Sizes(
         width=64 if rows >= FEW // 2 else 32,
         num_retrieved=min(32, max(4, rows // 32 * 2)),
