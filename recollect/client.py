@@ -194,6 +194,7 @@ class Client:
 
     def ready(self) -> bool:
         """Whether it answers predictions now; does not wait."""
+        self._connection.close()  # one that was closed over there meanwhile is no sign of anything
         try:
             return bool(self._once("GET", "/ready", None)[0] == 200)
         except (OSError, http.client.HTTPException):

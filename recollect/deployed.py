@@ -6,9 +6,9 @@ The command line and the service share it. Rows go through the very features, em
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from time import time_ns
 from typing import Any
 
 import numpy as np
@@ -172,12 +172,13 @@ class Deployed:
         """See what was appended since."""
         self.live.follow(self.history.refresh())
 
-    def now(self) -> int | float:
-        """The moment after everything that is known, or the present, whichever is later."""
+    def now(self, present: int | None = None) -> int | float:
+        """The moment after everything that is known, or the present, whichever is later. `present`: as somebody knows
+        it who waits for what is being written."""
         newest = self.live.lookup.view.newest
         if self.intake.schema.plain_times:
             return float(np.nextafter(newest or 0.0, np.inf))
-        present = int(datetime.now(UTC).timestamp() * 1e6) * 1000
+        present = time_ns() if present is None else present
         return present if newest is None else max(present, int(newest) + 1)
 
     def features(self, columns: pl.DataFrame) -> tuple[Features, Tensor]:

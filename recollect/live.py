@@ -87,6 +87,7 @@ class Live:
         # By stored row, with room for more, NaN where not computed yet.
         self._plain = torch.full((0, self.num_classes), torch.nan)
         self._losses = torch.full((0, len(HEADS)), torch.nan)
+        self._last_scored: int | float | None = None
         self._weights.clear()
 
     def follow(self, source: Source) -> None:
@@ -108,6 +109,19 @@ class Live:
             self._losses = F.pad(self._losses, (0, 0, 0, more), value=torch.nan)
         self.lookup = Lookup(view, window=self.window)
         self.untrained_from = self.trained_on.count(view.items.known_at)
+        if old is not None and old.source.generation == source.generation:
+            self._unscore_for(old.source.num_rows)
+
+    def _unscore_for(self, first: int) -> None:
+        """Items that would have seen the rows from `first` on, had these been there when they were known, are to be
+        scored again: what came late, or corrects the past."""
+        view = self.lookup.view
+        known_at = view.source.column("known_at", first)
+        if self._last_scored is None or not len(known_at) or self._last_scored <= (earliest := known_at.min().item()):
+            return
+        for part in (view.items, view.tail):
+            self._losses[part.row[part.time > earliest]] = torch.nan
+        self._weights.clear()
 
     @property
     def heads(self) -> Heads:
@@ -220,11 +234,14 @@ class Live:
         rows = rows[~self._plain[rows, 0].isnan() if self.num_classes else ~self._losses[rows, 0].isnan()]
         return {"rows": rows, "plain": self._plain[rows], "losses": self._losses[rows]}
 
-    def restore(self, record: dict[str, Tensor]) -> None:
-        """Take over a `record`. That it is of this model and of this history is for the caller to know."""
-        rows = record["rows"]
+    def restore(self, record: dict[str, Tensor], rows_then: int) -> None:
+        """Take over a `record` of a history that had so many rows. That it is of this model and of this history is for
+        the caller to know."""
+        rows, view = record["rows"], self.lookup.view
         self._plain[rows], self._losses[rows] = record["plain"], record["losses"]
         self._weights.clear()
+        self._note_scored(view.at("time", view.positions_of(rows)))
+        self._unscore_for(rows_then)
 
     def _counted(self, moment: Shaped[Tensor, ""]) -> int:
         """How many items in order, of those not trained on, were known strictly before a moment."""
@@ -252,6 +269,12 @@ class Live:
     def _keep_losses(self, positions: Int[Tensor, " batch"], log_probs: Float[Tensor, "batch heads classes"]) -> None:
         view = self.lookup.view
         self._losses[view.at("row", positions)] = item_losses(log_probs, view.at("label", positions))
+        self._note_scored(view.at("time", positions))
+
+    def _note_scored(self, times: Shaped[Tensor, " scored"]) -> None:
+        if len(times):
+            last = times.max().item()
+            self._last_scored = last if self._last_scored is None else max(last, self._last_scored)
 
     def mix(
         self, said: HeadAnswers, as_of: Shaped[Tensor, " batch"], kept: Sequence[str] = HEADS, *, nearby: bool = True

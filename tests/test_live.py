@@ -32,9 +32,18 @@ class Growing(MemoryHistory):
         return none, self.known_at[:0].numpy(), none
 
 
-def history(count: int, columns: tuple[torch.Tensor, ...], gone: tuple[int, ...] = ()) -> Growing:
+class Unordered(Growing):
+    """As histories on disk are."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
+def history(
+    count: int, columns: tuple[torch.Tensor, ...], gone: tuple[int, ...] = (), kind: type[Growing] = Growing
+) -> Growing:
     features, labels, times, known_at = (column[:count] for column in columns)
-    return Growing({"x": features}, features, labels, times, known_at, gone=gone)
+    return kind({"x": features}, features, labels, times, known_at, gone=gone)
 
 
 def fresh(source: MemoryHistory) -> Live:
@@ -144,7 +153,7 @@ def test_a_record_taken_over_gives_the_same_bits() -> None:
     record = first.record()
     assert sorted(record["rows"].tolist()) == list(range(5, 60))
     second = fresh(history(70, columns))
-    second.restore(record)
+    second.restore(record, 60)
     again = fresh(history(70, columns))
     asked = ({"x": columns[0][:3]}, columns[0][:3], as_of.repeat(3))
     one, other = second.answer(*asked), again.answer(*asked)
@@ -152,7 +161,7 @@ def test_a_record_taken_over_gives_the_same_bits() -> None:
     assert torch.equal(one.weights, other.weights)
     # What it took over counts: had it been something else, so would the answer be.
     wrong = fresh(history(70, columns))
-    wrong.restore({**record, "losses": record["losses"].flip(1)})
+    wrong.restore({**record, "losses": record["losses"].flip(1)}, 60)
     assert not torch.equal(wrong.answer(*asked).weights, other.weights)
 
 
@@ -204,3 +213,27 @@ def test_those_who_vote_are_the_nearest_whether_or_not_some_were_trained_on(
     near, closeness = nearest(inputs.own_keys, inputs.keys, within(inputs.visible, Window(items=far)), NEIGHBOURS)
     expected = vote(live.lookup.view.at("label", near), closeness, CLASSES)
     torch.testing.assert_close(live.answer_items(asked).head("vote"), expected)
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_what_came_late_counts_as_if_it_had_been_there(taken_over: bool) -> None:
+    """Items that would have seen it are scored again, also those of a record that is older than it."""
+    features, labels, times, known_at = (column.clone() for column in at_once(70, 7))
+    times[60:], known_at[60:] = times[30:40] + 0.1, known_at[30:40] + 0.1  # of these ten nothing is known at first
+    columns = (features, labels, times, known_at)
+    as_of = times[59:60] + 1
+    live = fresh(history(60, columns, kind=Unordered))
+    live.catch_up(as_of)
+    if taken_over:
+        record, live = live.record(), fresh(history(70, columns, kind=Unordered))
+        live.restore(record, 60)
+    else:
+        live.follow(history(70, columns, kind=Unordered))
+    again = fresh(history(70, columns, kind=Unordered))
+    found, expected = ({}, {})
+    for each, losses in ((live, found), (again, expected)):
+        each.catch_up(as_of)
+        record = each.record()
+        losses |= dict(zip(record["rows"].tolist(), record["losses"].tolist(), strict=True))
+    assert found == expected
+    assert len(found) == 65

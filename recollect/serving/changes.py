@@ -70,19 +70,19 @@ class Stored:
     def label(self) -> str:
         return self.labels[-1][0]
 
-    def other(self, job: Adding, index: int, row: dict[str, Any]) -> str | None:
+    def other(self, job: Adding, index: int, row: dict[str, Any], *, of_kept: bool) -> str | None:
         """What somebody sends differently now; None if it is what they sent before, be it corrected since or not.
-        Of an input that was kept they send the label only."""
+        Of an input that was answered they send the label only, and with `of_kept` there is no row to compare either."""
         assert job.events.label is not None
         label = job.events.label[index]
         known = [known_at for name, known_at in self.labels if name == label]
         if not known:
             return "label"
-        if job.of_kept:
+        if of_kept:
             return None
-        if job.time.given[index] and job.time.values[index] != self.time:
+        if not job.of_kept and job.time.given[index] and job.time.values[index] != self.time:
             return "time"
-        if job.known_at.given[index] and job.known_at.values[index] not in known:
+        if not job.of_kept and job.known_at.given[index] and job.known_at.values[index] not in known:
             return "known_at"
         return "row" if self.row is not None and json.loads(raw_json(row)) != json.loads(self.row) else None
 

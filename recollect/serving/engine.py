@@ -109,7 +109,9 @@ class Engine:
         watching: Watching | None = None,
         *,
         stores: bool = True,
+        present: Callable[[], int] = time.time_ns,
     ) -> None:
+        """`present` is no later than the moments at which items that can't be seen yet will have become known."""
         self._deployed, self._state, self._limits, self._stores = deployed, state, limits, stores
         self._watching = watching or Watching()
         self._jobs: queue.SimpleQueue[Asked | Replacing | None] = queue.SimpleQueue()
@@ -117,6 +119,7 @@ class Engine:
         self._lock = threading.Lock()
         self._closing = False
         self._record = HeadsRecord(deployed, state, stores=stores)
+        self._clock, self._present = present, time.time_ns()
         self._saved_at = self._answered_at = self._rested_at = time.monotonic()
         self.ready = threading.Event()
         self.failed: RecollectError | None = None
@@ -194,7 +197,7 @@ class Engine:
                 asked = self._answer(asked) if asked else []
                 if not asked and self._jobs.empty() and self._may_score():
                     with self._resting_after():
-                        self._catch_up(self._deployed.now(), FEW if self._since_answer() < NOBODY_SECONDS else TOGETHER)
+                        self._catch_up(self._now(), FEW if self._since_answer() < NOBODY_SECONDS else TOGETHER)
                 self._save_now_and_then()
             except Exception as error:
                 logger.exception("a batch failed")
@@ -255,10 +258,14 @@ class Engine:
 
     def _follow(self) -> None:
         deployed, version = self._deployed, self._deployed.snapshot.version
+        self._present = self._clock()  # before looking: what is not seen then became known later
         deployed.refresh()
         if deployed.snapshot.version != version:
-            self._catch_up(deployed.now(), 0)  # only counts what is to be scored
+            self._catch_up(self._now(), 0)  # only counts what is to be scored
             self._watching.on_version(deployed.snapshot.version)
+
+    def _now(self) -> int | float:
+        return self._deployed.now(self._present)
 
     def _answer(self, asked: list[Asked]) -> list[Asked]:
         """Answers those it can, together if they are as of the same moment: first those as of now. Returns those whose
@@ -271,7 +278,7 @@ class Engine:
                 self._done(each, reloaded())
         as_of_now = together.pop(None)
         if as_of_now:
-            self._answer_group(as_of_now, self._deployed.now())
+            self._answer_group(as_of_now, self._now())
         later: list[Asked] = []
         for as_of, group in together.items():
             assert as_of is not None

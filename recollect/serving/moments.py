@@ -1,5 +1,6 @@
 """When an item that is posted happened and became known: as its sender says, within reason, or when it arrived."""
 
+from collections.abc import Container
 from dataclasses import replace
 from time import time_ns
 
@@ -30,14 +31,18 @@ class Moments:
             return time_ns()
         return self._extent.next_whole(snapshot)
 
-    def dated(self, job: Adding, snapshot: Snapshot) -> Events:
-        """With times: those given, or that of arrival."""
+    def dated(self, job: Adding, snapshot: Snapshot, stored: Container[str]) -> Events:
+        """With times: those given, or that of arrival. What is stored already may be sent again at any time."""
         now = self.arrival(snapshot)
         plain = isinstance(now, float)
         low, high, outside = self._bounds(now, snapshot)
         time = np.where(job.time.given, job.time.values, now)
-        known_at = np.where(job.known_at.given, job.known_at.values, time if plain else np.maximum(time, now))
-        for index in range(len(time)):
+        # Plain numbers have no clock: an item is known when it happened, but the label of an input answered is new.
+        arrived = time if plain and not job.of_kept else np.maximum(time, now)
+        known_at = np.where(job.known_at.given, job.known_at.values, arrived)
+        for index, id in enumerate(job.events.id.to_list()):
+            if id in stored:
+                continue
             where = f"{job.place}/{index}"
             if known_at[index] < time[index]:
                 raise impossible(where, "known_at is before the time: a label can't be known before it happened")

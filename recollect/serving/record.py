@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recollect.deployed import Deployed
 
-FORMAT = 1
+FORMAT = 2
 
 
 class HeadsRecord:
@@ -34,7 +34,12 @@ class HeadsRecord:
             return
         record = {name: tensor.contiguous() for name, tensor in self._deployed.live.record().items()}
         data = save(record)
-        head = {**self._identity(), "items": self._items(record["rows"]), "sha256": hashlib.sha256(data).hexdigest()}
+        head = {
+            **self._identity(),
+            "history_rows": rows,
+            "items": self._items(record["rows"]),
+            "sha256": hashlib.sha256(data).hexdigest(),
+        }
         beside = self.path.with_suffix(f".{os.getpid()}.tmp")
         beside.write_bytes(json.dumps(head).encode() + b"\n" + data)
         beside.replace(self.path)
@@ -50,13 +55,15 @@ class HeadsRecord:
                 return False
             record = load(data)
             rows = record["rows"]
-            if len(rows) and int(rows.max()) >= self._deployed.snapshot.num_rows:
+            rows_then = int(head["history_rows"])
+            highest = int(rows.max()) if len(rows) else -1
+            if max(rows_then - 1, highest) >= self._deployed.snapshot.num_rows:
                 return False
             if head["items"] != self._items(rows):
                 return False
         except (OSError, ValueError, KeyError, TypeError):
             return False
-        self._deployed.live.restore(record)
+        self._deployed.live.restore(record, rows_then)
         return True
 
     def _identity(self) -> dict[str, object]:

@@ -55,7 +55,14 @@ class Service:
         self._seen = deployed.snapshot.version
         self._lag = threading.Lock()
         watching = Watching(self.metrics.batches.observe, self._on_version)
-        self.engine = Engine(deployed, settings.state, settings.limits, watching, stores=settings.stores)
+        self.engine = Engine(
+            deployed,
+            settings.state,
+            settings.limits,
+            watching,
+            stores=settings.stores,
+            present=lambda: self.writing.present(),
+        )
         self.writing = Writing(
             deployed.history.another(),
             lambda: self.model,
@@ -108,7 +115,7 @@ class Service:
         answered = await self._within_time(self.engine.ask(columns, moment, most=most, rows=payloads))
         self.kept.keep(
             [
-                KeptInput(id, answered.as_of, rows.read(each.row), prediction.label)
+                KeptInput(id, _happened(answered.as_of, moment), rows.read(each.row), prediction.label)
                 for id, each, prediction in zip(ids, given, answered.predictions, strict=True)
             ]
         )
@@ -173,7 +180,7 @@ class Service:
         """What is stored is stored: who sent it is told so even where it can't be counted."""
         self.metrics.items.inc(written.statuses.count("added"))
         try:
-            await self._compare(ids, labels)
+            await self._compare(*_added(written, ids, labels))
         except (sqlite3.Error, OSError) as error:
             logger.warning("%d labels could not be compared with what was answered: %s", len(ids), error)
 
@@ -321,3 +328,14 @@ class Service:
             return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
         except TimeoutError:
             raise too_late(seconds) from None
+
+
+def _added(written: Written, ids: Sequence[str], labels: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What is sent again was counted when it came first."""
+    new = [index for index, status in enumerate(written.statuses) if status == "added"]
+    return [ids[index] for index in new], [labels[index] for index in new]
+
+
+def _happened(as_of: int | float, asked: int | float | None) -> int | float:
+    """When an input happened that may get a label: who asks as of the future will have the label before."""
+    return as_of if asked is None or isinstance(as_of, float) else min(as_of, time.time_ns())

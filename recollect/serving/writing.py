@@ -10,6 +10,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from time import time_ns
 
 import numpy as np
 
@@ -67,6 +68,7 @@ class Writing:
         self._lock = threading.Lock()
         self._closing = False
         self.waiting = 0
+        self._writing_since: int | None = None
         self._thread = threading.Thread(target=self._run, name="recollect-writer", daemon=True)
 
     def start(self) -> None:
@@ -112,6 +114,7 @@ class Writing:
     def _run(self) -> None:
         while not (self._closing and self._jobs.empty()):
             jobs = self._gather()
+            self._writing_since = time_ns()
             adding: list[Adding] = []
             for job in [*jobs, None]:
                 if isinstance(job, Adding):
@@ -122,8 +125,14 @@ class Writing:
                     adding = []
                 if job is not None:
                     self._attempt(lambda job=job: self._change(job), [job])  # type: ignore[misc]
+            self._writing_since = None
             with self._lock:
                 self.waiting -= sum(size(job) for job in jobs)
+
+    def present(self) -> int:
+        """A moment before which everything that this process dates is written: this one, or when it began to write."""
+        now, since = time_ns(), self._writing_since  # in this order: who begins after this looks at the clock later
+        return now if since is None else min(now, since)
 
     def _gather(self) -> list[Job]:
         jobs: list[Job] = []
@@ -216,7 +225,7 @@ class Writing:
     def _new_ones(self, job: Adding, stored: dict[str, Stored]) -> tuple[Events, list[Status]]:
         """Of a job that can be done, which are then among those that are stored."""
         # Dated here, so that items arrive in the order they are stored.
-        events = self._moments.dated(job, self._reader.snapshot)
+        events = self._moments.dated(job, self._reader.snapshot, stored)
         assert events.label is not None
         ids, labels = events.id.to_list(), events.label.to_list()
         rows = list(events.columns.iter_rows(named=True))
@@ -234,7 +243,7 @@ class Writing:
                 own[id] = Stored(raw_json(rows[index]), events.time[index].item(), [known])
                 new.append(index)
                 statuses.append("added")
-            elif other := there.other(job, index, rows[index]):
+            elif other := there.other(job, index, rows[index], of_kept=job.of_kept and id not in kept):
                 refused.append((index, other))
             else:
                 statuses.append("there")

@@ -56,6 +56,21 @@ def test_a_time_beyond_all_sense_is_refused(counted: Path) -> None:
         assert item.time == 200
 
 
+def test_a_label_is_known_after_all_that_was_there_when_it_came(counted: Path) -> None:
+    with served(counted) as (url, _), Client(url, retries=0) as client:
+        client.predict([ROW], ids=["early"])
+        client.add([NewItem("between", ROW, "1")])
+        (later,) = client.predict([ROW])
+        for status in ("added", "there"):
+            assert client.label({"early": "0"}) == [status]
+        item = client.item("early")
+        assert item is not None
+        assert item.time < 200 < item.known_at
+        assert client.predict([ROW], as_of=later.as_of)[0].probabilities == later.probabilities
+        for status in ("added", "there"):
+            assert client.add([NewItem("ahead", ROW, "1", None, item.known_at + 5)]) == [status]
+
+
 def test_an_item_beyond_all_times_leaves_answers_whole(counted: Path) -> None:
     model = Trained.load(counted / "model")
     assert model.intake is not None

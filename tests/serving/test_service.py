@@ -4,8 +4,12 @@ import json
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 from typer.testing import CliRunner
@@ -129,6 +133,71 @@ def test_a_label_alone_makes_an_item_of_what_was_predicted(running: tuple[Client
     assert (sum(each["predictions"] for each in hours), sum(each["labelled"] for each in hours)) == (2, 2)
     right = (said.label == "1") + (unnamed.label == "0")
     assert service.metrics.registry.get_sample_value("recollect_running_accuracy") == right / 2
+
+
+def test_what_was_sent_with_known_at_may_be_sent_again(running: tuple[Client, Service]) -> None:
+    client, _ = running
+    (said,) = client.predict([ROW], ids=["asked"])
+    soon = datetime.fromisoformat(said.as_of) + timedelta(milliseconds=1)
+    time.sleep(0.05)
+    for status in ("added", "there"):
+        assert client.label({"asked": "1"}, known_at=soon.isoformat()) == [status]
+    ahead = (datetime.now(UTC) + timedelta(seconds=0.5)).isoformat()
+    for status in ("added", "there"):
+        assert client.add([NewItem("ahead", ROW, "1", None, ahead)]) == [status]
+        time.sleep(0.6)
+
+
+def test_a_label_for_an_id_that_was_asked_again_with_another_row(running: tuple[Client, Service]) -> None:
+    client, service = running
+    client.predict([ROW], ids=["a"])
+    assert client.label({"a": "1"}) == ["added"]
+    client.predict([OTHER], ids=["a"])
+    told = refused(409, "other-content", client.label, {"a": "1"})
+    assert "another row" in told.detail
+    client.predict([ROW], ids=["a"])
+    assert client.label({"a": "1"}) == ["there"]
+    assert sum(each["labelled"] for each in client.status()["hours"]) == 1
+    assert service.metrics.registry.get_sample_value("recollect_labels_total") in (None, 1)
+
+
+def test_what_was_asked_as_of_the_future_can_be_labelled(running: tuple[Client, Service]) -> None:
+    client, _ = running
+    client.predict([ROW], ids=["a"], as_of="2100-01-01T00:00:00Z")
+    assert client.label({"a": "1"}) == ["added"]
+    item = client.item("a")
+    assert item is not None
+    assert item.time <= item.known_at < "2100"
+
+
+def test_answers_as_of_now_are_those_of_a_replay_also_while_items_arrive(place: Path) -> None:
+    """What an answer doesn't see yet must not have become known before it."""
+    said: list[dict[str, Any]] = []
+    stop = threading.Event()
+
+    def add(url: str) -> None:
+        with Client(url) as client:
+            while not stop.is_set():
+                client.add([NewItem(uuid4().hex, OTHER, "1")])
+
+    def ask(url: str) -> None:
+        with Client(url) as client:
+            said.extend(client._send("POST", "/predict", {"inputs": [{"row": ROW}]}) for _ in range(12))
+
+    with served(place) as (url, _), Client(url) as client:
+        adding, asking = ([threading.Thread(target=work, args=(url,)) for _ in range(2)] for work in (add, ask))
+        for thread in (*adding, *asking):
+            thread.start()
+        for thread in asking:
+            thread.join()
+        stop.set()
+        for thread in adding:
+            thread.join()
+        scored = [each for each in said if each["unscored"] == 0]
+        assert len({each["version"] for each in scored}) > 3
+        for each in scored:
+            (again,) = client.predict([ROW], as_of=each["as_of"])
+            assert again.probabilities == each["predictions"][0]["probabilities"]
 
 
 def test_corrections_count_from_a_moment_on(running: tuple[Client, Service]) -> None:
