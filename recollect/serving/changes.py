@@ -70,21 +70,21 @@ class Stored:
     def label(self) -> str:
         return self.labels[-1][0]
 
-    def other(self, job: Adding, index: int, row: dict[str, Any], *, of_kept: bool) -> str | None:
+    def other(self, job: Adding, index: int, row: dict[str, Any] | None) -> str | None:
         """What somebody sends differently now; None if it is what they sent before, be it corrected since or not.
-        Of an input that was answered they send the label only, and with `of_kept` there is no row to compare either."""
+        Of an input that was answered they send the label only; its row is None if it is no longer kept."""
         assert job.events.label is not None
         label = job.events.label[index]
         known = [known_at for name, known_at in self.labels if name == label]
         if not known:
             return "label"
-        if of_kept:
-            return None
         if not job.of_kept and job.time.given[index] and job.time.values[index] != self.time:
             return "time"
         if not job.of_kept and job.known_at.given[index] and job.known_at.values[index] not in known:
             return "known_at"
-        return "row" if self.row is not None and json.loads(raw_json(row)) != json.loads(self.row) else None
+        if row is None or self.row is None:
+            return None
+        return "row" if json.loads(raw_json(row)) != json.loads(self.row) else None
 
 
 def not_there(id: str) -> Problem:

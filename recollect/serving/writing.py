@@ -243,7 +243,7 @@ class Writing:
                 own[id] = Stored(raw_json(rows[index]), events.time[index].item(), [known])
                 new.append(index)
                 statuses.append("added")
-            elif other := there.other(job, index, rows[index], of_kept=job.of_kept and id not in kept):
+            elif other := there.other(job, index, None if job.of_kept and id not in kept else rows[index]):
                 refused.append((index, other))
             else:
                 statuses.append("there")

@@ -5,12 +5,10 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 from recollect.reproduction import tradeoff
 from recollect.reproduction.tradeoff import Grid, in_turns, table_bytes
 from recollect.reproduction.tradeoff_figures import draw, window_name
-from recollect.training.one_thread import one_thread
 from tests.evaluation.streams import make_stream
 from tests.tiny import make_rows
 
@@ -51,13 +49,6 @@ def test_actions_are_timed_in_turns_by_their_cpu_time() -> None:
     worked, waited = in_turns([work, wait], 3)
     assert calls[:4] == ["work", "wait", "work", "wait"]
     assert worked >= 0.002 > waited
-
-
-def test_threads_are_given_back() -> None:
-    before = torch.get_num_threads()
-    with one_thread():
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == before
 
 
 def test_a_table_holds_keys_labels_and_times() -> None:
