@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recollect.data.names import folded, of_whole_numbers
+from recollect.data.names import Coded, folded, of_whole_numbers
 from recollect.data.schema import TableSchema
 from recollect.data.tables.numbers import says_missing
 from recollect.data.tables.raw import BadRow, RawChunk, Table, column_of
@@ -25,8 +25,9 @@ class Events:
     """Rows of a table that can be used, in the order they came in.
 
     Times are int64 nanoseconds since 1970 in UTC, or float64 plain numbers. Labels, ids and categories are texts, and a
-    whole number among them is written without a point. `columns` holds the features: numbers as Float64, categories and
-    texts as String, embeddings as Array of Float32; null is a missing value. `rows` counts the table's rows from 0.
+    whole number among them is written without a point. `columns` holds the features: numbers as Float64, texts and
+    categories as String, or categories as Categorical where the table had numbers for them, embeddings as Array of
+    Float32; null is a missing value. `rows` counts the table's rows from 0.
     """
 
     time: NDArray[Any]
@@ -78,6 +79,8 @@ class Faults:
         self.found: dict[int, BadRow] = {}
 
     def add(self, wrong: pl.Series, kind: str, message: Callable[[int], str]) -> None:
+        if not wrong.any():
+            return  # quicker than to look for them
         for index in wrong.arg_true().to_list():
             if index not in self.found:
                 place = f"{self.table.place}{self.chunk.numbers[index]}"
@@ -123,7 +126,7 @@ def make_events(
     else:
         id = _required(column_of(frame, schema.id), faults, "id")
     features = {name: _numbers(column_of(frame, name), faults) for name in schema.numeric}
-    features |= {name: _names(column_of(frame, name)) for name in schema.categorical}
+    features |= {name: _categories(column_of(frame, name)) for name in schema.categorical}
     features |= {name: _texts(column_of(frame, name)) for name in schema.text}
     features |= {name: _embedding(column_of(frame, name), width, faults) for name, width in schema.embedding.items()}
     dtype = np.float64 if schema.plain_times else np.int64
@@ -212,6 +215,14 @@ def _names(values: pl.Series) -> pl.Series:
     if values.dtype.is_float():
         values = values.fill_nan(None)
     return folded(_plain(values, "text").cast(pl.String))
+
+
+def _categories(values: pl.Series) -> pl.Series:
+    """Names, too. A table's own numbers for them stay, and only the different names are looked at."""
+    if values.dtype != pl.Categorical:
+        return _names(values)
+    names = Coded(values).names
+    return values if folded(names).equals(names) else _names(values).cast(values.dtype)
 
 
 def _numbers(values: pl.Series, faults: Faults) -> pl.Series:

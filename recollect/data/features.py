@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recollect.data.names import Coded
 from recollect.data.schema import TableSchema
 from recollect.data.tables.raw import column_of
 from recollect.errors import DataError
@@ -118,7 +119,8 @@ class FeatureMap:
         if self.numeric:
             features[NUMBERS] = self._numbers(table)
         for categorical in self.categorical:
-            features[self._feature_names[categorical.name]] = _codes(table, categorical)
+            codes = _codes(_column(table, categorical.name), categorical)
+            features[self._feature_names[categorical.name]] = torch.from_numpy(codes)
         for embedded, mean in zip(self.embedded, self._means, strict=True):
             values = _array(table, embeddings, embedded.name)
             if values.shape[1] != len(mean):
@@ -241,7 +243,7 @@ def _fit_number(table: pl.DataFrame, name: str, left_out: dict[str, str], unboun
 
 
 def _fit_categories(table: pl.DataFrame, name: str, left_out: dict[str, str]) -> CategoricalColumn | None:
-    counts = _texts(table, name).alias("category").value_counts(name="rows")
+    counts = _counted(_column(table, name))
     counts = counts.sort(["rows", "category"], descending=[True, False])
     kept = tuple(counts.head(MOST_CATEGORIES).filter(pl.col("rows") >= RARE)["category"])
     shared = len(kept) < counts.height
@@ -277,17 +279,28 @@ def _floats(table: pl.DataFrame, name: str) -> NDArray[np.float64]:
     return (column.fill_null(np.nan) if column.null_count() else column).to_numpy()
 
 
-def _texts(table: pl.DataFrame, name: str) -> pl.Series:
-    column = _column(table, name).cast(pl.String)
-    return column.fill_null(MISSING) if column.null_count() else column
+def _counted(values: pl.Series) -> pl.DataFrame:
+    """Every different `category` with its number of `rows`."""
+    if values.dtype != pl.Categorical:
+        return _texts(values).alias("category").value_counts(name="rows")
+    coded = Coded(values)
+    return pl.DataFrame({"category": _texts(coded.names), "rows": pl.Series(coded.rows, dtype=pl.UInt32)})
 
 
-def _codes(table: pl.DataFrame, column: CategoricalColumn) -> Tensor:
-    codes = _texts(table, column.name).cast(column.kind, strict=False).to_physical()
+def _texts(values: pl.Series) -> pl.Series:
+    texts = values.cast(pl.String)
+    return texts.fill_null(MISSING) if texts.null_count() else texts
+
+
+def _codes(values: pl.Series, column: CategoricalColumn) -> NDArray[np.int64]:
+    if values.dtype == pl.Categorical:
+        coded = Coded(values)
+        return coded.each(_codes(coded.names, column))
+    codes = _texts(values).cast(column.kind, strict=False).to_physical()
     # What has no place gets the first code beyond all, which is that of the shared place if there is one.
     if codes.null_count():
         codes = codes.cast(pl.Int64).fill_null(len(column.categories))
-    return torch.from_numpy(codes.to_numpy().astype(np.int64))
+    return codes.to_numpy().astype(np.int64)
 
 
 def _array(table: pl.DataFrame, embeddings: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
@@ -323,7 +336,10 @@ def _missing(values: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 def _column(table: pl.DataFrame, name: str) -> pl.Series:
-    if name not in table.columns:
+    try:
+        return column_of(table, name)
+    except pl.exceptions.ColumnNotFoundError:  # to ask before would list all columns for each of them
         came = ", ".join(table.columns[:8])
-        raise DataError(f"the column {name} is missing, {came} came: give every column that the features were made of")
-    return column_of(table, name)
+        raise DataError(
+            f"the column {name} is missing, {came} came: give every column that the features were made of"
+        ) from None

@@ -4,8 +4,11 @@
 """
 
 import re
+from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 WHOLE = r"^(-?\d+)\.0+$"
 TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
@@ -44,3 +47,29 @@ def _is_name(text: str) -> bool:
 def name_of(text: str) -> str:
     """One text as a name."""
     return TRUTH.get(text) or re.sub(WHOLE, r"\1", text)
+
+
+class Coded:
+    """A Categorical column by the numbers that polars has for its texts: what is asked of each name is asked once.
+
+    `present` are the numbers that occur, `names` what they stand for and `rows` how often they occur. Where the column
+    is missing, the number is the first beyond all others.
+    """
+
+    def __init__(self, values: pl.Series) -> None:
+        physical = values.to_physical()
+        highest = physical.max()
+        beyond = highest + 1 if isinstance(highest, int) else 0
+        there = physical.cast(pl.Int64).fill_null(beyond) if physical.null_count() else physical
+        self.numbers: NDArray[Any] = there.to_numpy()
+        counts = np.bincount(self.numbers)
+        self.present = counts.nonzero()[0]
+        self.rows = counts[self.present]
+        found = pl.Series(values.name, self.present, physical.dtype)
+        self.names = found.set(found == beyond, None).cat.to(values.dtype).cast(pl.String)
+
+    def each(self, of_names: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each row what is given for its name."""
+        table = np.zeros(self.present.max(initial=-1) + 1, np.int64)
+        table[self.present] = of_names
+        return table.take(self.numbers)

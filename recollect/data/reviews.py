@@ -93,7 +93,7 @@ def read_reviews(
     )
     events, reading = read_all(path, schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file, labels=RATINGS)
     assert events.label is not None
-    columns = events.columns
+    columns = events.columns.cast({pl.Categorical: pl.String})
     identity = events.id
     if by_parts:
         parts = (columns["asin"].fill_null(""), columns["user_id"].fill_null(""), events.time // 10**6)

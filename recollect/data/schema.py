@@ -73,7 +73,8 @@ class TableSchema:
     def hopes(self) -> Columns:
         """The columns that are read, as they are quickest to go on with."""
         texts: Columns = dict.fromkeys(self.columns, "text")
-        return {**texts, **dict.fromkeys(self.numeric, "number"), **dict.fromkeys(self.embedding, "list")}
+        names: Columns = dict.fromkeys(self.categorical, "name")
+        return {**texts, **names, **dict.fromkeys(self.numeric, "number"), **dict.fromkeys(self.embedding, "list")}
 
     def roles(self) -> dict[str, str]:
         """Column to role, ignored ones last."""

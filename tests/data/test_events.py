@@ -4,6 +4,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recollect.data.events import make_events, read_lists
 from recollect.data.schema import TableSchema
@@ -79,3 +81,18 @@ def test_lists_from_texts_and_lists() -> None:
     expected = [[0.5, 1.0], None, [None]]
     assert read_lists(pl.Series(["[0.5, 1]", "no list", "[x]"])).to_list() == expected
     assert read_lists(pl.Series([[0.5, 1.0], None, [None]])).to_list() == expected
+
+
+odd = st.none() | st.sampled_from(["", "a", "5.0", "5", "True", "true", "FALSE", "v2.0", "-3.00", "ü"])
+
+
+@given(st.lists(odd), st.sampled_from([1, 400]))
+def test_categories_have_the_names_that_texts_have(texts: list[str | None], times: int) -> None:
+    columns = {
+        kind: made(TableSchema(categorical=("c",)), c=pl.Series(texts * times, dtype=kind))[0].columns["c"]
+        for kind in (pl.String, pl.Categorical)
+        if texts
+    }
+    assert [(values.dtype, values.to_list()) for values in columns.values()] == [
+        (kind, columns[pl.String].to_list()) for kind in columns
+    ]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -222,3 +223,21 @@ def test_a_missing_list_of_numbers_is_at_the_mean() -> None:
     far = features(pl.DataFrame({"place": [[3e38, -3e38]]}))["place"]
     assert far.tolist() == [[FARTHEST, -FARTHEST]]
     assert fit_features(lists[1:2], schema).left_out == {"place": "always missing before the cutoff"}
+
+
+texts = st.lists(st.none() | st.sampled_from(["red", "green", "mauve", ""]), min_size=1, max_size=60)
+
+
+@given(texts, texts | st.just([]))
+def test_categories_have_the_codes_that_texts_have(seen: list[str | None], asked: list[str | None]) -> None:
+    schema = TableSchema(label="label", numeric=("x",), categorical=("colour",))
+
+    def table(colours: list[str | None], kind: Any) -> pl.DataFrame:
+        return pl.DataFrame({"x": range(len(colours)), "colour": pl.Series(colours, dtype=kind)})
+
+    plain, quick = (fit_features(table(seen, kind), schema) for kind in (pl.String, pl.Categorical))
+    assert plain == quick
+    made = [plain(table(asked, kind)) for kind in (pl.String, pl.Categorical)]
+    for name, values in made[0].items():
+        assert values.dtype == made[1][name].dtype
+        assert torch.equal(values, made[1][name])

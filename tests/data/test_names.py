@@ -1,10 +1,13 @@
 """Names come out the same whether few are looked at or many."""
 
+from collections import Counter
+
+import numpy as np
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.data.names import FEW, folded
+from recollect.data.names import FEW, Coded, folded
 
 WRITTEN = st.none() | st.sampled_from(["5", "5.0", "5.00", "-7.0", "x.0", ".0", "", "True", "FALSE", "true", "5.0\n"])
 
@@ -18,3 +21,12 @@ def test_few_texts_are_folded_as_many_are(texts: list[str | None]) -> None:
 
 def test_whole_numbers_and_truths() -> None:
     assert folded(pl.Series(["5.0", None, "TRUE", "x"])).to_list() == ["5", None, "true", "x"]
+
+
+@given(st.lists(st.none() | st.sampled_from(["a", "", "b", "a name of more than twelve bytes"])))
+def test_a_categorical_column_by_its_numbers(texts: list[str | None]) -> None:
+    pl.Series(["other", "names", "before"], dtype=pl.Categorical)  # which share the numbers
+    coded = Coded(pl.Series("x", texts, pl.Categorical))
+    names = coded.names.to_list()
+    assert dict(zip(names, coded.rows.tolist(), strict=True)) == Counter(texts)
+    assert [names[place] for place in coded.each(np.arange(len(names))).tolist()] == texts

@@ -20,7 +20,12 @@ FIRST_BYTES = 2**20
 LONGEST_ROW = 64 * 2**20  # a row of CSV that is longer has a quote that was never closed
 CACHED_BYTES = 2**18  # comparing more of them at once is slower than the memory they lie in
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-TYPES: dict[str, pl.DataType] = {"text": pl.String(), "number": pl.Float64(), "list": pl.List(pl.Float64)}
+TYPES: dict[str, pl.DataType] = {
+    "text": pl.String(),
+    "name": pl.String(),
+    "number": pl.Float64(),
+    "list": pl.List(pl.Float64),
+}
 """What polars is asked for where something is hoped for."""
 
 EndOf = Callable[[bytes], int]

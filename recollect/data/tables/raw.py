@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from recollect.errors import DataError
 
-Columns = Mapping[str, Literal["text", "number", "list"]]
+Columns = Mapping[str, Literal["text", "name", "number", "list"]]
 """Columns to be read, and what is hoped to be in them. Files of texts give numbers or lists of them if all values are
-that, texts otherwise; other tables give what they have."""
+that, texts otherwise; other tables give what they have. Names are texts of which few differ: where a table has numbers
+for them, they come as Categorical."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,24 @@ class Table(Protocol):
 
     def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
         """All rows with these columns, of any type."""
+
+
+class NumberedRows:
+    """Rows that have a number, from 0, but no line."""
+
+    @property
+    def name(self) -> str:
+        return "table"
+
+    @property
+    def place(self) -> str:
+        return f"{self.name}:row "
+
+
+def numbered(frame: pl.DataFrame, row: int) -> RawChunk:
+    """Some rows of such a table, from this one on."""
+    rows = np.arange(row, row + frame.height)
+    return RawChunk(frame, rows, rows, lambda index: frame.row(index, named=True))
 
 
 def column_of(frame: pl.DataFrame, name: str) -> pl.Series:

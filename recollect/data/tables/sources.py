@@ -3,22 +3,18 @@
 Frames and Parquet files keep the types of their columns. pandas is never imported: a frame of it brings it along.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
-import polars.selectors as cs
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from recollect.data.tables.ahead import two_at_a_time
 from recollect.data.tables.csv_files import Csv
 from recollect.data.tables.json_lines import JsonLines
-from recollect.data.tables.raw import Columns, RawChunk, Table, check_columns
+from recollect.data.tables.parquet_files import ParquetTable
+from recollect.data.tables.raw import Columns, NumberedRows, RawChunk, Table, check_columns, numbered
 from recollect.errors import DataError
 
 JSON_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
@@ -55,25 +51,8 @@ def _file(path: Path) -> Table:
     raise DataError(f"{path} has an unknown ending: name it .jsonl, .csv (perhaps with .gz or .zst) or .parquet")
 
 
-def _chunk(frame: pl.DataFrame, row: int) -> RawChunk:
-    rows = np.arange(row, row + frame.height)
-    return RawChunk(frame, rows, rows, lambda index: frame.row(index, named=True))
-
-
-class _Rows:
-    """Rows that have a number, from 0, but no line."""
-
-    @property
-    def name(self) -> str:
-        return "table"
-
-    @property
-    def place(self) -> str:
-        return f"{self.name}:row "
-
-
 @dataclass(frozen=True)
-class PolarsTable(_Rows):
+class PolarsTable(NumberedRows):
     frame: pl.DataFrame
 
     def first_rows(self, count: int) -> pl.DataFrame:
@@ -82,11 +61,11 @@ class PolarsTable(_Rows):
     def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
         check_columns(self.name, columns, self.frame.columns)
         for row in range(0, self.frame.height, chunk_rows):
-            yield _chunk(self.frame[row : row + chunk_rows], row)
+            yield numbered(self.frame[row : row + chunk_rows], row)
 
 
 @dataclass(frozen=True)
-class ArrowTable(_Rows):
+class ArrowTable(NumberedRows):
     table: pa.Table
 
     def first_rows(self, count: int) -> pl.DataFrame:
@@ -95,11 +74,11 @@ class ArrowTable(_Rows):
     def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
         check_columns(self.name, columns, self.table.column_names)
         for row in range(0, self.table.num_rows, chunk_rows):
-            yield _chunk(_of_arrow(self.table.slice(row, chunk_rows)), row)
+            yield numbered(_of_arrow(self.table.slice(row, chunk_rows)), row)
 
 
 @dataclass(frozen=True)
-class PandasTable(_Rows):
+class PandasTable(NumberedRows):
     """The index is not read; reset_index makes a column of it."""
 
     frame: Any
@@ -110,63 +89,7 @@ class PandasTable(_Rows):
     def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
         check_columns(self.name, columns, [str(name) for name in self.frame.columns])
         for row in range(0, len(self.frame), chunk_rows):
-            yield _chunk(_of_pandas(self.frame.iloc[row : row + chunk_rows]), row)
-
-
-@dataclass(frozen=True)
-class ParquetTable(_Rows):
-    path: Path
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    def first_rows(self, count: int) -> pl.DataFrame:
-        with self._errors():
-            return self._scan().head(count).collect()
-
-    def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
-        with self._errors():
-            scan = self._scan()
-            check_columns(self.name, columns, scan.collect_schema().names())
-            scan = scan.select(cs.by_name(*columns))  # a name is not a pattern
-            # Only the pages that hold these rows are unpacked, however long their row group is. polars unpacks a group
-            # with one thread, so two are unpacked at a time.
-            runs = _runs(self._groups(), chunk_rows)
-            yield from two_at_a_time(lambda run: _chunk(scan.slice(run.start, len(run)).collect(), run.start), runs)
-
-    def _groups(self) -> list[int]:
-        """How many rows are in each row group."""
-        found = pq.read_metadata(self.path)
-        return [found.row_group(index).num_rows for index in range(found.num_row_groups)]
-
-    def _scan(self) -> pl.LazyFrame:
-        return pl.scan_parquet(self.path, glob=False, hive_partitioning=False)
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException) as error:
-            raise DataError(f"{self.path} can't be read as Parquet ({error}): copy it again") from error
-
-
-def _runs(groups: Iterable[int], chunk_rows: int) -> Iterator[range]:
-    """The rows to read at once: whole groups, since a page that two chunks share is unpacked twice.
-
-    Groups of up to twice the rows asked for are taken as they are, so memory has an end; longer ones are cut.
-    """
-    start = stop = 0
-    for rows in groups:
-        if stop > start and stop + rows - start > chunk_rows:
-            yield range(start, stop)
-            start = stop
-        stop += rows
-        while stop - start > 2 * chunk_rows:
-            yield range(start, start + chunk_rows)
-            start += chunk_rows
-    if stop > start:
-        yield range(start, stop)
+            yield numbered(_of_pandas(self.frame.iloc[row : row + chunk_rows]), row)
 
 
 def _of_arrow(table: pa.Table) -> pl.DataFrame:

@@ -109,7 +109,7 @@ def in_another_unit(times: pl.Series, unit: TimeUnit) -> pl.Series:
 
     They come before anything that is taken for a count in seconds, and nothing lies between them and the others.
     """
-    none = pl.repeat(False, len(times), eager=True)
+    none = pl.Series([False]).new_from_index(0, len(times))
     if unit not in NANOSECONDS:
         return none
     first, start = times.min(), int(COUNTS) * NANOSECONDS["seconds"]
