@@ -1,14 +1,15 @@
 """The service under mixed load: how long predictions take beside one bare product over the same keys, and how many
 appends become durable meanwhile.
 
-    python benchmarks/serving.py [--items 1900000] [--seconds 600]
+    python benchmarks/serving.py [--items 1900000] [--seconds 600] [--timeless]
 
 A small model that may look at the whole history is served by `recollect serve`, a process of its own, from a history of
-random items with 64-wide keys, the newest of which it was not trained on. Three phases share the time, and in each of
-them predictions and appends go on together: one client predicting while items arrive at a steady pace, 32 clients
-predicting at the same pace of items, and one client predicting while 16 append as fast as they can. Every prediction
-must be of a version that has all that was acknowledged before it was asked. Then it is killed and started again, to see
-how soon it is ready. Prints progress, and one JSON object as its last line.
+random items with 64-wide keys, the newest of which it was not trained on. Its queries prefer newer items, as those of
+any model do at first, so that keys far back need not be read; with --timeless they don't, and every key is. Three
+phases share the time, and in each of them predictions and appends go on together: one client predicting while items
+arrive at a steady pace, 32 clients predicting at the same pace of items, and one client predicting while 16 append as
+fast as they can. Every prediction must be of a version that has all that was acknowledged before it was asked. Then it
+is killed and started again, to see how soon it is ready. Prints progress, and one JSON object as its last line.
 """
 
 import argparse
@@ -56,7 +57,7 @@ def make_row(generator: np.random.Generator) -> dict[str, float]:
     return {f"x{place}": round(float(value), 4) for place, value in enumerate(generator.normal(size=COLUMNS))}
 
 
-def make_model(folder: Path, items: int, untrained: int) -> Trained:
+def make_model(folder: Path, items: int, untrained: int, *, timeless: bool = False) -> Trained:
     """A few steps of training: what it says is not looked at, only how long that takes."""
     generator = np.random.default_rng(0)
     rows = 3000
@@ -72,6 +73,9 @@ def make_model(folder: Path, items: int, untrained: int) -> Trained:
     assert model.keys.key_dim == KEY_DIM, model.keys.key_dim
     until = START + STEP * max(0, items - untrained)
     model = replace(model, window=None, trained_on=TrainedOn(until))
+    if timeless:
+        assert model.system.recency is not None
+        model.system.recency.initial.mul_(1e-9)
     model.save(folder / "model")
     return model
 
@@ -230,15 +234,17 @@ def quantile(values: list[float], share: float) -> float:
     return round(float(np.quantile(values, share)), 2) if values else float("nan")
 
 
-def run(folder: Path, items: int, seconds: float, pace: float, untrained: int) -> dict[str, Any]:
-    model = make_model(folder, items, untrained)
+def run(
+    folder: Path, items: int, seconds: float, pace: float, untrained: int, timeless: bool = False
+) -> dict[str, Any]:
+    model = make_model(folder, items, untrained, timeless=timeless)
     began = time.perf_counter()
     make_history(folder, model, items)
     print(f"a history of {items} items, made in {time.perf_counter() - began:.0f} s", flush=True)
     bare = product_ms(folder, model)
     print(f"one bare product: {bare:.1f} ms", flush=True)
     server = Server(folder)
-    result: dict[str, Any] = {"items": items, "first_ready_s": round(server.ready_s, 2)}
+    result: dict[str, Any] = {"items": items, "timeless": timeless, "first_ready_s": round(server.ready_s, 2)}
     print(f"ready for the first time after {server.ready_s:.1f} s", flush=True)
     errors: list[str] = []
     with contextlib.ExitStack() as stack:
@@ -303,11 +309,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--pace", type=float, default=5.0, help="items a second in the first two phases")
     parser.add_argument("--untrained", type=int, default=10_000, help="newest items that the model was not trained on")
+    parser.add_argument("--timeless", action="store_true", help="queries that don't mind how old an item is")
     parser.add_argument("--folder", type=Path, help="a new folder to work in and leave", default=None)
     arguments = parser.parse_args()
     os.environ.pop("RECOLLECT_TOKEN", None)
     with place(arguments.folder) as folder:
-        result = run(folder, arguments.items, arguments.seconds, arguments.pace, arguments.untrained)
+        result = run(
+            folder, arguments.items, arguments.seconds, arguments.pace, arguments.untrained, arguments.timeless
+        )
     print(json.dumps(result))
     if result["errors"]:
         sys.exit(1)

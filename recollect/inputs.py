@@ -94,7 +94,7 @@ class Lookup:
             tail = SharedKeys(view.tail.key, view.tail.recency if self.recency else None)
         recency = view.items.recency if self.recency else None
         after = None if tail is None else view.tail_after
-        return SharedKeys(view.items.key, recency, tail, after, view.tail_start, view.longest)
+        return SharedKeys(view.items.key, recency, tail, after, view.tail_start, view.longest, view.extents)
 
     @functools.cached_property
     def labels(self) -> Int[Tensor, " items"]:

@@ -125,6 +125,19 @@ class Visible:
         return seen
 
 
+STRETCH = 4096
+
+
+@dataclass(frozen=True)
+class Extents:
+    """How far the keys of a table reach, for every STRETCH positions: the largest norm of a key, without its recency,
+    and the earliest and the latest recency. Not finite where a key isn't."""
+
+    norm: Float[Tensor, " stretches"]
+    earliest: Float[Tensor, " stretches"]
+    latest: Float[Tensor, " stretches"]
+
+
 @dataclass(frozen=True)
 class Clock:
     """From stored times, nanoseconds perhaps, to the model's: how many units after an origin."""

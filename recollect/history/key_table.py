@@ -14,11 +14,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from recollect.history.visibility import EVERYTHING, Exceptions, Window, visible_with, without
-from recollect.records import Clock, Features, Visible
+from recollect.records import STRETCH, Clock, Extents, Features, Visible
 
 Array = npt.NDArray[Any]
 
@@ -65,7 +66,8 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Columns:
-    """Items column by column; `row` says where each is stored, `recency` is its time by the model's clock."""
+    """Items column by column; `row` says where each is stored, `recency` is its time by the model's clock, and `norm`
+    that of its key."""
 
     key: Float[Tensor, "items key_dim"]
     label: Int[Tensor, " items"]
@@ -73,6 +75,7 @@ class Columns:
     known_at: Shaped[Tensor, " items"]
     row: Int[Tensor, " items"]
     recency: Float[Tensor, " items"]
+    norm: Float[Tensor, " items"]
 
     def __len__(self) -> int:
         return self.row.shape[0]
@@ -108,6 +111,8 @@ class TableView:
     until: Shaped[Tensor, " superseded"]
     longest: float
     """No item's key and recency together have a larger norm."""
+    extents: Extents
+    """Of the items in order."""
 
     def __len__(self) -> int:
         """How many items there are, corrected ones with all their versions."""
@@ -250,16 +255,18 @@ class KeyTable:
             return as_tensor(source.column(name, start))
 
         time = tensor("time")
+        key = tensor("key").to(self.device)
+        key = key if self.dtype is None else key.to(self.dtype)
         read = Columns(
-            tensor("key"),
+            key,
             tensor("label"),
             time,
             tensor("known_at"),
             torch.arange(start, source.num_rows),
             self.clock.model_time(time).float(),
+            _norms(key),
         ).map(lambda column: column.to(self.device))
-        read = read if self.dtype is None else replace(read, key=read.key.to(self.dtype))
-        self._longest = max(0.0 if start == 0 else self._longest, _longest(read))
+        self._longest = max(0.0 if start == 0 else self._longest, _finite_maximum(read.norm.hypot(read.recency)))
         return read
 
     def _extended(self, old: TableView, new: Columns) -> tuple[Columns, Columns]:
@@ -281,7 +288,8 @@ class KeyTable:
 
     def _with_exceptions(self, source: Source, items: Columns, tail: Columns) -> TableView:
         none = torch.empty(0, dtype=torch.long, device=self.device)
-        plain = TableView(source, self.clock, items, tail, none, none, items.known_at[:0], self._longest)
+        extents = self._extents(items)
+        plain = TableView(source, self.clock, items, tail, none, none, items.known_at[:0], self._longest, extents)
         erased = torch.from_numpy(np.ascontiguousarray(source.erased)).to(self.device)
         rows, until = (torch.from_numpy(np.ascontiguousarray(part)).to(self.device) for part in source.superseded[:2])
         if len(erased) == 0 and len(rows) == 0:
@@ -289,7 +297,19 @@ class KeyTable:
         gone, superseded = plain.positions_of(erased), plain.positions_of(rows)
         there = superseded >= 0
         gone = gone[gone >= 0].sort().values
-        return TableView(source, self.clock, items, tail, gone, superseded[there], until[there], self._longest)
+        return replace(plain, gone=gone, superseded=superseded[there], until=until[there])
+
+    def _extents(self, items: Columns) -> Extents:
+        """Items that stand where they stood in the last view are not looked at again, but for the last stretch."""
+        old = self.view
+        if old is None or old.items.row.data_ptr() != items.row.data_ptr() or len(old.items) > len(items):
+            return extents_of(items)
+        whole = len(old.items) // STRETCH
+        new = extents_of(items.take(slice(whole * STRETCH, None)))
+        kept = (getattr(old.extents, field.name)[:whole] for field in fields(Extents))
+        return Extents(
+            *(torch.cat([part, getattr(new, field.name)]) for part, field in zip(kept, fields(Extents), strict=True))
+        )
 
     def _merged(self, view: TableView) -> TableView:
         """The same items in new tensors, all in order and without the erased ones."""
@@ -306,10 +326,23 @@ def _write(room: Columns, start: int, items: Columns) -> None:
         getattr(room, field.name)[start : start + len(items)] = getattr(items, field.name)
 
 
-def _longest(items: Columns, at_once: int = 1 << 16) -> float:
-    parts = zip(items.key.split(at_once), items.recency.split(at_once), strict=True)
-    largest = (_finite_maximum(torch.linalg.vector_norm(key.float(), dim=1).hypot(time)) for key, time in parts)
-    return max(largest, default=0.0)
+def _norms(keys: Float[Tensor, "items key_dim"], at_once: int = 1 << 16) -> Float[Tensor, " items"]:
+    norms = [torch.linalg.vector_norm(part.float(), dim=1) for part in keys.split(at_once)]
+    return torch.cat(norms) if norms else keys.new_empty(0).float()
+
+
+def extents_of(items: Columns) -> Extents:
+    """Counted from the first of them."""
+    missing = -len(items) % STRETCH
+
+    def stretches(values: Tensor, filling: float) -> Tensor:
+        return F.pad(values, (0, missing), value=filling).view(-1, STRETCH)
+
+    return Extents(
+        stretches(items.norm, 0.0).amax(1),
+        stretches(items.recency, torch.inf).amin(1),
+        stretches(items.recency, -torch.inf).amax(1),
+    )
 
 
 def _finite_maximum(values: Float[Tensor, " items"]) -> float:

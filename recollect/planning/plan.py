@@ -18,9 +18,9 @@ RUNTIME_BYTES = 240_000_000
 """Python and torch before there is any data: anonymous memory of a process that has trained one tiny step, 233 MB with
 torch 2.13 on a CPU, 249 to 259 MB where the allocator is left alone (`runtime_bytes` of benchmarks/memory.py)."""
 
-COLUMN_BYTES = 4 * 8 + 4 + 8 + 8
-"""Per item beside its key: label, time, known_at and stored row; recency; its time by the model's clock; and its
-position in the list of training inputs."""
+COLUMN_BYTES = 4 * 8 + 2 * 4 + 8 + 8
+"""Per item beside its key: label, time, known_at and stored row; recency and norm; its time by the model's clock; and
+its position in the list of training inputs."""
 
 
 @dataclass(frozen=True)

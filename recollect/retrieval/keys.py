@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from recollect.records import Extents
+
 BLOCK = 256
 """Items per block. The pass keeps two numbers per (query, block), so memory falls and block work grows with it."""
 
@@ -41,6 +43,13 @@ class Keys(Protocol):
     @property
     def longest(self) -> float:
         """No key's norm is larger; infinite where that isn't known."""
+        ...
+
+    def ceilings(
+        self, queries: Float[Tensor, "batch retrieved key_dim"]
+    ) -> Float[Tensor, "batch retrieved stretches"] | None:
+        """No product of a query and a key of a stretch of the table, its tail aside, is larger but for rounding; None
+        where nothing is known."""
         ...
 
     def tile(self, start: int, stop: int) -> Tensor:
@@ -74,7 +83,8 @@ class SharedKeys:
 
     `recency` is a float32 column beside the keys: as one more key dimension in half precision, decades would blur.
     `tail` holds the keys of items that came out of order, older first, at the positions from `tail_start` on; each is
-    younger than the first `tail_after` items of the table. `longest` bounds the norms of all of them, with recency.
+    younger than the first `tail_after` items of the table. `longest` bounds the norms of all of them, with recency;
+    `extents` say how far those of the table reach, the tail aside.
     """
 
     keys: Float[Tensor, "items key_dim"]
@@ -83,6 +93,7 @@ class SharedKeys:
     tail_after: Int[Tensor, " tail"] | None = None
     tail_start: int = 0
     longest: float = math.inf
+    extents: Extents | None = None
 
     def __post_init__(self) -> None:
         # No block may hold items of both.
@@ -99,6 +110,18 @@ class SharedKeys:
     @property
     def block(self) -> int:
         return BLOCK
+
+    def ceilings(
+        self, queries: Float[Tensor, "batch retrieved key_dim"]
+    ) -> Float[Tensor, "batch retrieved stretches"] | None:
+        if self.extents is None:
+            return None
+        columns = self.keys.shape[1]
+        largest = torch.linalg.vector_norm(queries[..., :columns], dim=-1, keepdim=True) * self.extents.norm
+        if self.recency is not None:
+            along = queries[..., columns:]
+            largest = largest + torch.maximum(along * self.extents.earliest, along * self.extents.latest)
+        return torch.where(largest.isfinite(), largest, torch.inf)
 
     def tile(self, start: int, stop: int) -> Float[Tensor, "items key_dim"]:
         if self.tail is not None and stop > self.tail_start:
@@ -130,10 +153,12 @@ class SharedKeys:
         # For a few queries padding them doubles the time, and a tile with recency, a copy of its keys, does so again.
         rows = queries.flatten(0, 1)
         columns = self.keys.shape[1]
-        product = torch.mm(rows[:, :columns], zero_padded(self.keys[start:stop].float(), stop - start).T)
+        product = torch.mm(rows[:, :columns], self.keys[start:stop].float().T)
         if self.recency is not None:
-            there = min(stop, self.keys.shape[0]) - start
-            product[:, :there].addr_(rows[:, columns], self.recency[start:stop])
+            product.addr_(rows[:, columns], self.recency[start:stop])
+        missing = stop - start - product.shape[1]
+        if missing > 0:
+            product = F.pad(product, (0, missing))  # not the keys: copying those would take as long as the product
         return product.view(*queries.shape[:2], -1)
 
     def add_weighted_sum_(
@@ -189,6 +214,11 @@ class OwnKeys:
     @functools.cached_property
     def longest(self) -> float:
         return float(torch.linalg.vector_norm(self.rows, dim=-1).max()) if self.rows.numel() else 0.0
+
+    def ceilings(
+        self, queries: Float[Tensor, "batch retrieved key_dim"]
+    ) -> Float[Tensor, "batch retrieved stretches"] | None:
+        return None
 
     def tile(self, start: int, stop: int) -> Float[Tensor, "batch items columns"]:
         rows = self.rows[:, start:stop]

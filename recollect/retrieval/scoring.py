@@ -16,14 +16,9 @@ from recollect.records import Visible
 from recollect.retrieval.kernels import LN_2, can_compile, reduce_blocks, reduction
 from recollect.retrieval.keys import ROWS, Keys, OwnKeys, pad_rows
 from recollect.retrieval.keys import SharedKeys as SharedKeys
-from recollect.retrieval.workers import side_by_side
 
 TILE_BYTES = 8 << 20
 """Size of the scores that one product makes: small enough to stay in a cache, large enough to keep BLAS busy."""
-
-KEYS_AT_ONCE = 1 << 23
-"""Bytes of keys that are multiplied by a few queries at once: in smaller pieces, calling would cost more than reading
-them again where they are no float32."""
 
 TILES_AT_ONCE = 16
 """Tiles whose summaries are stored together."""
@@ -61,19 +56,27 @@ class Scores:
 
     def tiles(self, most: int | None = None) -> list[tuple[int, int]]:
         """The stretches [start, stop) of whole blocks, each a tile of at most `most` items, that some input may see."""
+        return [tile for first, last in self.seen() for tile in self.split(first, last, most)]
+
+    def seen(self) -> list[tuple[int, int]]:
+        """For each interval the whole blocks [start, stop) that some input may see some of; nothing is (0, 0)."""
+        block, ends = self.keys.block, []
+        for start, stop in self.visible.intervals:
+            seen = stop > start
+            there = bool(seen.any())
+            first = int(start[seen].min()) // block * block if there else 0
+            last = -(-int(stop[seen].max()) // block) * block if there else 0
+            ends.append((first, last))
+        return ends
+
+    def split(self, first: int, last: int, most: int | None = None) -> list[tuple[int, int]]:
+        """Whole blocks as tiles of at most `most` items, whose logits stay in a cache."""
         batch, retrieved, _ = self.queries.shape
         block = self.keys.block
         size = max(1, TILE_BYTES // (4 * batch * retrieved * block)) * block
         if most is not None:
             size = min(size, max(1, most // block) * block)
-        tiles = []
-        for start, stop in self.visible.intervals:
-            seen = stop > start
-            if bool(seen.any()):
-                first = int(start[seen].min()) // block * block
-                last = -(-int(stop[seen].max()) // block) * block
-                tiles += [(at, min(at + size, last)) for at in range(first, last, size)]
-        return tiles
+        return [(at, min(at + size, last)) for at in range(first, last, size)]
 
     def walk(self) -> Iterator[tuple[int, int, Float[Tensor, "batch retrieved items"]]]:
         """Tiles as (start, stop, logits), -inf for what no input may see; for this or that input nothing is masked.
@@ -257,44 +260,23 @@ def summarise(scores: Scores) -> BlockSummary:
             maximum[:, :, there] = torch.cat([part.view(batch, retrieved, -1) for _, part, _ in pending], dim=2)
             total[:, :, there] = torch.cat([part.view(batch, retrieved, -1) for _, _, part in pending], dim=2)
             pending = []
-    _mend_cut_blocks(scores, maximum, total)
+    mend_cut_blocks(scores, cuts_of(scores), maximum, total)
     return BlockSummary(maximum, total)
 
 
-def block_maxima(scores: Scores) -> Float[Tensor, "batch retrieved blocks"]:
-    """The largest logit of every block, without its total, but for `rounding`: for a few inputs little slower than the
-    bare products."""
-    batch, retrieved, _ = scores.queries.shape
-    size, scaled = scores.keys.block, scores.scaled
-    maximum = scores.queries.new_full((batch, retrieved, scores.num_blocks), -torch.inf)
+@dataclass(frozen=True)
+class Cuts:
+    """Where a pass that masks no input is wrong: blocks `outside` of all intervals, and those (`row`, `block`) that are
+    cut by an end of one or by a hidden item."""
 
-    def look(tile: tuple[int, int]) -> None:
-        start, stop = tile
-        logits = hide_gone_(scores.keys.products_at(scaled, start, stop), scores.visible, start, stop)
-        maximum[:, :, start // size : stop // size] = logits.unflatten(2, (-1, size)).amax(-1)
-
-    side_by_side(look, scores.tiles(most=KEYS_AT_ONCE // (4 * scores.keys.width)))
-    _mend_cut_blocks(scores, maximum, None)
-    return maximum
+    outside: Bool[Tensor, "batch blocks"]
+    row: Int[Tensor, " cut"]
+    block: Int[Tensor, " cut"]
 
 
-def rounding(scores: Scores) -> Float[Tensor, "batch retrieved"]:
-    """How far a logit may be from itself computed in another order: whatever the order, a sum of n products is off by
-    no more than n roundings of the product of the norms."""
-    precise = torch.get_float32_matmul_precision() == "highest"
-    unit = 2.0**-24 if precise else 2.0**-8
-    norms: Tensor = torch.linalg.vector_norm(scores.scaled, dim=-1)
-    return (4 * (scores.keys.width + 1) * unit * scores.keys.longest * norms).nan_to_num(torch.inf, torch.inf)
-
-
-def _mend_cut_blocks(
-    scores: Scores,
-    maximum: Float[Tensor, "batch retrieved blocks"],
-    total: Float[Tensor, "batch retrieved blocks"] | None,
-) -> None:
-    """Blocks outside all intervals count for nothing; those cut by an end or a hidden item are done again, masked."""
+def cuts_of(scores: Scores) -> Cuts:
     size = scores.keys.block
-    first_block = torch.arange(scores.num_blocks, device=maximum.device) * size
+    first_block = torch.arange(scores.num_blocks, device=scores.queries.device) * size
     outside, cuts = None, []
     for start, stop in scores.visible.intervals:
         start, stop = start.unsqueeze(1), stop.unsqueeze(1)
@@ -303,14 +285,24 @@ def _mend_cut_blocks(
         ends = torch.cat([start, stop], dim=1)
         cuts.append(ends.masked_fill((ends % size == 0) | (stop <= start), -1))
     assert outside is not None
-    maximum.masked_fill_(outside.unsqueeze(1), -torch.inf)
-    if total is not None:
-        total.masked_fill_(outside.unsqueeze(1), 0.0)
     if scores.visible.hidden is not None:
         cuts.append(scores.visible.hidden)
     cut = torch.cat(cuts, dim=1)
     row, which = (cut >= 0).nonzero(as_tuple=True)
-    block = cut[row, which] // size
+    return Cuts(outside, row, cut[row, which] // size)
+
+
+def mend_cut_blocks(
+    scores: Scores,
+    cuts: Cuts,
+    maximum: Float[Tensor, "batch retrieved blocks"],
+    total: Float[Tensor, "batch retrieved blocks"] | None = None,
+) -> None:
+    """Blocks outside all intervals count for nothing; those that are cut are done again, masked."""
+    maximum.masked_fill_(cuts.outside.unsqueeze(1), -torch.inf)
+    if total is not None:
+        total.masked_fill_(cuts.outside.unsqueeze(1), 0.0)
+    size, row, block = scores.keys.block, cuts.row, cuts.block
     for part in row_slices(row.shape[0], 4 * size * (scores.keys.width + 4 * scores.queries.shape[1])):
         logits = scores.block_logits(row[part], 0, block[part].unsqueeze(1)).squeeze(1)
         maximum[row[part], :, block[part]], mended = reduce_blocks(logits)

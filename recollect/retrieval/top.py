@@ -5,6 +5,7 @@ Exact, and one pass over the visible keys however many items are wanted. Knows n
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from recollect.records import Visible
 from recollect.retrieval.keys import Keys
-from recollect.retrieval.scoring import Scores, block_maxima, block_positions, rounding, row_slices, score
+from recollect.retrieval.maxima import block_maxima, rounding
+from recollect.retrieval.scoring import Scores, block_positions, row_slices, score
 
 MANY = 1 << 15
 """From so many items on that an input sees, it looks for the best blocks first. Which way an input goes follows from
@@ -96,7 +98,7 @@ def _by_blocks(
     """The best n items lie in the n blocks with the largest maxima: only these are looked at item by item, and then
     those whose maximum, but for rounding, might have been larger than the last item found."""
     scores = score(queries, keys, visible, temperature=1.0, compiled=False)
-    maxima, margins = block_maxima(scores), rounding(scores)
+    maxima, margins = block_maxima(scores, list(accumulate(counts))), rounding(scores)
     picks = torch.empty(queries.shape[0], 0, dtype=torch.long, device=queries.device)
     for group, count in enumerate(counts):
         asked = scores.slots(slice(group, group + 1))

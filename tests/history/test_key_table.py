@@ -1,5 +1,6 @@
 """The key table as it follows a history, against a list of items that is looked through one by one."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,10 @@ def expected_rows(source: ListSource, as_of: int, window: Window, excluded: list
     return sorted(row for row in seen if row not in excluded)
 
 
+def _of_stretches(extreme: Callable[[list[float]], float], values: list[float], size: int = 4) -> list[float]:
+    return [extreme(values[first : first + size]) for first in range(0, len(values), size)]
+
+
 batches = st.lists(st.integers(0, 9), max_size=5)
 steps = st.lists(
     st.tuples(st.just("append"), batches)
@@ -110,6 +115,7 @@ def test_following_equals_looking_at_every_item(
     out = torch.tensor([excluded] * len(as_of))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_table, "LEAST_MERGED", least)
+        patch.setattr(key_table, "STRETCH", 4)
         history: list[tuple[TableView, ListSource]] = [(table.follow(source), source)]
         for kind, value in changes:
             source = source.grown(value if kind == "append" else [])
@@ -133,6 +139,10 @@ def test_following_equals_looking_at_every_item(
             column = torch.from_numpy(np.asarray(then.column(name)))
             assert torch.equal(view.at(name, everything[there]), column[torch.arange(-1, then.num_rows + 2)[there]])
             assert torch.equal(view.column(name)[everything[there]], view.at(name, everything[there]))
+        norms, recency = view.items.key.float().norm(dim=1).tolist(), view.items.recency.tolist()
+        assert view.extents.norm.tolist() == pytest.approx(_of_stretches(max, norms))
+        assert view.extents.earliest.tolist() == _of_stretches(min, recency)
+        assert view.extents.latest.tolist() == _of_stretches(max, recency)
         order = list(zip(view.items.known_at.tolist(), view.items.row.tolist(), strict=True))
         assert order == sorted(order)
         # The tail's place among the others is that of its moment.

@@ -90,6 +90,6 @@ def test_validation_keeps_the_best_weights() -> None:
 
 
 def test_every_column_of_the_key_table_is_counted() -> None:
-    # Beside the key: label, time, known_at, row (8 bytes each) and recency (4); twice 8 for what training adds.
-    assert set(Columns.__dataclass_fields__) == {"key", "label", "time", "known_at", "row", "recency"}
-    assert predict(replace(BASE, items=1000)).held["labels, times, places"] == 1000 * (4 * 8 + 4 + 2 * 8)
+    # Beside the key: label, time, known_at, row (8 bytes each), recency and norm (4); twice 8 for what training adds.
+    assert set(Columns.__dataclass_fields__) == {"key", "label", "time", "known_at", "row", "recency", "norm"}
+    assert predict(replace(BASE, items=1000)).held["labels, times, places"] == 1000 * (4 * 8 + 2 * 4 + 2 * 8)

@@ -53,7 +53,7 @@ def test_actions_are_timed_in_turns_by_their_cpu_time() -> None:
 
 def test_a_table_holds_keys_labels_and_times() -> None:
     view = make_rows(60).lookup.view
-    each = 4 * 4 + 8 + 8 + 8 + 8 + view.items.recency.element_size()
+    each = 4 * 4 + 8 + 8 + 8 + 8 + view.items.recency.element_size() + view.items.norm.element_size()
     assert table_bytes(view, 10) == 10 * each
     assert table_bytes(view, None) == table_bytes(view, 1000) == 60 * each
 
