@@ -1,8 +1,9 @@
 """All the ways a model can answer, side by side, and how much each of them counts.
 
-The network answers without its precedents, trusting them, and wary of them; labels of near items answer by a vote and
-by correcting the network. The hedge weighs these heads by what each would have said of items whose labels are known by
-now. Nothing here learns: the weights follow from the model and the visible history alone, so they replay exactly.
+The network answers without its precedents, trusting them, and wary of them; trees answer without any; labels of near
+items answer by a vote and by correcting what network and trees say together. The hedge weighs these heads by what each
+would have said of items whose labels are known by now. Nothing here learns: the weights follow from the model and the
+visible history alone, so they replay exactly.
 """
 
 from collections.abc import Sequence
@@ -16,10 +17,11 @@ from torch import Tensor
 from recollect.history.visibility import Window
 from recollect.inputs import Inputs, Lookup
 from recollect.model.neighbours import corrected, kernel, nearest, vote, with_new_classes
+from recollect.model.trees import together
 from recollect.predictor import TILE_ROWS, Predictor, repeated
 from recollect.records import Visible
 
-HEADS = ("no_context", "trusting", "wary", "vote", "corrected_recent", "corrected")
+HEADS = ("no_context", "trees", "trusting", "wary", "vote", "corrected_recent", "corrected")
 WITHOUT_A_RECORD = "wary"
 """The head that answers where nothing is known yet of how the heads did."""
 
@@ -65,8 +67,8 @@ def places_of(names: Sequence[str]) -> list[int]:
 class Heads:
     """The heads of one model over one view of a history.
 
-    `plain` is what the network says of each item without context, by stored row, and `untrained_from` the first
-    position that it was not trained on: only from there on do its answers tell how far it is to be corrected.
+    `plain` is what network and trees say together of each item without context, by stored row, and `untrained_from` the
+    first position that they were not trained on: only from there on do these answers tell how far to correct others.
     """
 
     predictor: Predictor
@@ -93,10 +95,12 @@ class Heads:
         items, _ = inputs.show(shown_positions, features=self.predictor.retrieve == "items", ages=self.predictor.ages)
         # In one call: most of the time of a few inputs goes into calling, not into computing.
         of_ways = system.classify(state, items.in_ways([(False, False), (True, False), (True, True)]), everyone)
-        said = list(of_ways.log_probs.unbind(1))
-        attention = None if of_ways.weights is None else of_ways.weights[:, 2]
         known = self.plain.shape[1]
-        plain = said[0][:, :known]
+        no_context, *with_context = of_ways.log_probs.unbind(1)
+        attention = None if of_ways.weights is None else of_ways.weights[:, 2]
+        by_trees = self.predictor.by_trees(inputs.features, no_context[:, :known])
+        said = [no_context, by_trees, *with_context]
+        plain = together(no_context[:, :known], by_trees)
         seen, recent = within(inputs.visible, LONG), within(inputs.visible, RECENT)
         untrained = self._untrained(seen)
         found = [self._nearest(inputs, each, CORRECTING, different) for each in (self._untrained(recent), untrained)]

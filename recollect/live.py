@@ -250,7 +250,7 @@ class Live:
 
     @torch.no_grad()
     def _make_plain(self, first: int, stop: int) -> None:
-        """What the network says without context of the items between two positions, and of late ones."""
+        """What network and trees say without context of the items between two positions, and of late ones."""
         view = self.lookup.view
         positions = torch.arange(max(self.untrained_from, first), max(self.untrained_from, stop))
         positions = torch.cat([positions, torch.arange(view.tail_start, view.tail_start + len(view.tail))])
@@ -258,8 +258,7 @@ class Live:
         missing = self._plain[rows, 0].isnan() & ~torch.isin(positions, view.gone)
         for part in positions[missing].split(CHUNK):
             inputs = self.lookup.inputs_at(part)
-            said = self.predictor.predict(inputs, use_context=False, wary=False).log_probs
-            self._plain[view.at("row", part)] = said[:, : self.num_classes]
+            self._plain[view.at("row", part)] = self.predictor.plain(inputs)[:, : self.num_classes]
 
     def _score(self, positions: Int[Tensor, " batch"]) -> HeadAnswers:
         answers = self.heads.answers(self.lookup.inputs_at(positions))

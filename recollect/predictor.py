@@ -13,7 +13,8 @@ from torch import Tensor
 
 from recollect.inputs import Inputs
 from recollect.model.system import RetrievalSystem
-from recollect.records import Answer
+from recollect.model.trees import Trees, together
+from recollect.records import Answer, Features
 from recollect.retrieval.gradients import log_normaliser, retrieve
 from recollect.retrieval.scoring import score
 from recollect.retrieval.top import top_of_groups
@@ -37,12 +38,14 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A trained system with the settings that prediction needs; holds no history."""
+    """A trained system, and the trees beside it if there are some, with the settings that prediction needs; holds no
+    history."""
 
     system: RetrievalSystem
     temperature: float = 1.0
     retrieve: str = "items"
     ages: bool = True
+    trees: Trees | None = None
 
     @torch.no_grad()
     def predict(self, inputs: Inputs, *, use_context: bool = True, wary: bool = True) -> Predictions:
@@ -56,6 +59,17 @@ class Predictor:
             index = torch.arange(first, first + TILE_ROWS, device=inputs.rows.device).clamp(max=len(inputs) - 1)
             tiles.append(_first_rows(self._predict_tile(inputs.take(index), count, use_context, wary), count))
         return _joined(tiles)
+
+    def plain(self, inputs: Inputs) -> Float[Tensor, "batch classes"]:
+        """What network and trees say together without precedents."""
+        by_network = self.predict(inputs, use_context=False, wary=False).log_probs
+        return together(by_network, self.by_trees(inputs.features, by_network))
+
+    def by_trees(
+        self, features: Features, by_network: Float[Tensor, "batch classes"]
+    ) -> Float[Tensor, "batch classes"]:
+        """What the trees say; where there are none, what the network says."""
+        return by_network if self.trees is None else self.trees(features)
 
     def _predict_tile(self, inputs: Inputs, different: int, use_context: bool, wary: bool) -> Predictions:
         system = self.system

@@ -1,7 +1,7 @@
 """A trained model as one thing: all that answering takes but the history, saved in a directory and loaded again.
 
-The directory holds `model.json`, `weights.safetensors` and `keys.safetensors`; the first has checksums of the others,
-and what doesn't match them isn't loaded. Nothing is pickled.
+The directory holds `model.json`, `weights.safetensors`, `keys.safetensors` and, if there are any, `trees.safetensors`;
+the first has checksums of the others, and what doesn't match them isn't loaded. Nothing is pickled.
 """
 
 import hashlib
@@ -23,18 +23,19 @@ from recollect.history.visibility import Window
 from recollect.live import Live, TrainedOn
 from recollect.model.build import SlotGroup, build_system
 from recollect.model.system import RetrievalSystem
+from recollect.model.trees import Trees
 from recollect.predictor import Predictor
 from recollect.records import Clock, FeatureSpec
 
-FORMAT = 3
-MODEL, WEIGHTS, KEYS = "model.json", "weights.safetensors", "keys.safetensors"
+FORMAT = 4
+MODEL, WEIGHTS, KEYS, TREES = "model.json", "weights.safetensors", "keys.safetensors", "trees.safetensors"
 
 
 @dataclass(frozen=True)
 class Trained:
     """A system with its recipe, the shape of its data, its keys and its clock. `classes` names those of training by
     code; `window` is how many items back it looks, None for all; `intake` makes features of raw rows, where it was
-    trained on some.
+    trained on some; `trees` are None where there was nothing to grow them on.
     """
 
     system: RetrievalSystem
@@ -47,11 +48,16 @@ class Trained:
     trained_on: TrainedOn
     window: int | None
     intake: Intake | None = None
+    trees: Trees | None = None
+
+    @property
+    def _files(self) -> tuple[str, ...]:
+        return (WEIGHTS, KEYS) if self.trees is None else (WEIGHTS, KEYS, TREES)
 
     @property
     def predictor(self) -> Predictor:
         model = self.recipe.model
-        return Predictor(self.system, self.recipe.train.last_temperature, model.retrieve, model.ages)
+        return Predictor(self.system, self.recipe.train.last_temperature, model.retrieve, model.ages, self.trees)
 
     def live(self, device: torch.device | str = "cpu") -> Live:
         """Ready to follow a history."""
@@ -75,6 +81,8 @@ class Trained:
         }
         (beside / WEIGHTS).write_bytes(save(weights))
         self.keys.save(beside / KEYS)
+        if self.trees is not None:
+            (beside / TREES).write_bytes(save(self.trees.state_dict()))
         plain = {
             "format": FORMAT,
             "recipe": asdict(self.recipe),
@@ -85,7 +93,7 @@ class Trained:
             "trained_on": asdict(self.trained_on),
             "window": self.window,
             "intake": None if self.intake is None else self.intake.to_json(),
-            "sha256": {name: _digest(beside / name) for name in (WEIGHTS, KEYS)},
+            "sha256": {name: _digest(beside / name) for name in self._files},
         }
         text = json.dumps(plain, indent=1)
         (beside / MODEL).write_text(json.dumps({"model": plain, "sha256": _digest_of(text)}, indent=1))
@@ -108,7 +116,7 @@ class Trained:
                 "use the version of recollect that wrote it"
             )
         sound = _digest_of(json.dumps(plain, indent=1)) == written.get("sha256")
-        if not sound or any(_digest(folder / name) != plain["sha256"][name] for name in (WEIGHTS, KEYS)):
+        if not sound or any(_digest(folder / name) != written for name, written in plain["sha256"].items()):
             raise CheckpointError(f"model {folder} does not match its checksums: restore it from a copy, or train anew")
         recipe = recipe_from_json(plain["recipe"])
         groups = tuple(SlotGroup(**group) for group in plain["groups"])
@@ -137,12 +145,14 @@ class Trained:
             TrainedOn(**plain["trained_on"]),
             plain["window"],
             None if plain["intake"] is None else Intake.from_json(plain["intake"]),
+            Trees(specs, len(classes), **load((folder / TREES).read_bytes())) if TREES in plain["sha256"] else None,
         )
 
     def fingerprint(self) -> str:
         """The same for the same answers: of the weights and all settings."""
         digest = hashlib.sha256(json.dumps([asdict(self.recipe), self.keys.fingerprint, self.window]).encode())
-        for name, tensor in sorted(self.system.state_dict().items()):
+        buffers = {} if self.trees is None else self.trees.state_dict(prefix="trees.")
+        for name, tensor in sorted({**self.system.state_dict(), **buffers}.items()):
             digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
 

@@ -12,7 +12,7 @@ from recollect.config import recipe_named
 from recollect.data.intake import fit_intake
 from recollect.data.schema import TableSchema
 from recollect.errors import CheckpointError, OutputExistsError
-from recollect.trained import KEYS, MODEL, WEIGHTS, Trained
+from recollect.trained import KEYS, MODEL, TREES, WEIGHTS, Trained
 from recollect.training.fit import Fitted, fit
 from tests.training.test_fit import SIZES, stream
 
@@ -46,7 +46,7 @@ def test_a_model_is_not_overwritten_unasked(fitted: Fitted, tmp_path: Path) -> N
     fitted.model.save(tmp_path / "model", force=True)
 
 
-@pytest.mark.parametrize("name", [MODEL, WEIGHTS, KEYS])
+@pytest.mark.parametrize("name", [MODEL, WEIGHTS, KEYS, TREES])
 def test_a_changed_file_is_not_loaded(fitted: Fitted, tmp_path: Path, name: str) -> None:
     fitted.model.save(tmp_path / "model")
     path = tmp_path / "model" / name
@@ -64,3 +64,15 @@ def test_a_changed_file_is_not_loaded(fitted: Fitted, tmp_path: Path, name: str)
 def test_what_is_no_model_is_refused_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="recollect train"):
         Trained.load(tmp_path)
+
+
+def test_a_model_without_trees_answers_by_its_network_alone(fitted: Fitted, tmp_path: Path) -> None:
+    model = replace(fitted.model, trees=None)
+    assert model.fingerprint() != fitted.model.fingerprint()
+    model.save(tmp_path / "model")
+    again = Trained.load(tmp_path / "model")
+    assert again.trees is None
+    live = again.live()
+    live.follow(fitted.lookup.view.source)
+    answers = live.answer_items(torch.arange(180, 240))
+    assert torch.equal(answers.head("trees"), answers.head("no_context"))

@@ -159,18 +159,29 @@ class ReadingBlock(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*lead feature_dim"],
+        tokens: Float[Tensor, "*lead tokens feature_dim"] | None,
+        mask: Bool[Tensor, "*lead tokens"],
+    ) -> Float[Tensor, "*lead feature_dim"]:
+        """Tokens under a False of the mask are zeros; None where there is nothing but False. A row with nothing to read
+        goes on with what it had."""
+        if tokens is not None:
+            x = x + self._read(x, tokens, mask)
+        out: Tensor = x + self.feed_forward(x)
+        return out
+
+    def _read(
+        self,
+        x: Float[Tensor, "*lead feature_dim"],
         tokens: Float[Tensor, "*lead tokens feature_dim"],
         mask: Bool[Tensor, "*lead tokens"],
     ) -> Float[Tensor, "*lead feature_dim"]:
-        """Tokens under a False of the mask are zeros. A row with nothing to read goes on with what it had."""
         nothing = ~mask.any(-1, keepdim=True)
         queries = self.query(self.norm_query(x)).unflatten(-1, (self.heads, -1))
         scores = queries @ tokens.transpose(-1, -2) / x.shape[-1] ** 0.5
         # A softmax over nothing is 0/0: let such rows read anything, and drop the result.
         weights = scores.masked_fill(~(mask | nothing).unsqueeze(-2), -torch.inf).softmax(-1)
-        x = x + self.attended((weights @ tokens).flatten(-2)).masked_fill(nothing, 0.0)
-        out: Tensor = x + self.feed_forward(x)
-        return out
+        read: Tensor = self.attended((weights @ tokens).flatten(-2)).masked_fill(nothing, 0.0)
+        return read
 
 
 class PerceiverStage(nn.Module):

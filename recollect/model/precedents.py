@@ -75,9 +75,13 @@ class PrecedentClassifier(nn.Module):
         embedded = self.embed_input(state).masked_fill(~keep_input[:, None], 0.0)
         wary = torch.ones_like(keep_input).unsqueeze(1) if items.wary is None else items.wary
         of_input = (embedded + self.marks[0]).unsqueeze(1) + wary.unsqueeze(2) * self.wary_mark
-        # A weight of zero does not stop a NaN, so what stands in an empty slot is also erased.
-        tokens = self._item_tokens(items.selection(), embedded).masked_fill(~items.filled.unsqueeze(-1), 0.0)
-        tokens = normalised(tokens)
+        tokens = None
+        # Where nobody has an item there is nothing to read: plain answers to thousands of items need no tokens. In
+        # training every weight gets a gradient all the same.
+        if torch.is_grad_enabled() or bool(items.filled.any()):
+            # A weight of zero does not stop a NaN, so what stands in an empty slot is also erased.
+            tokens = self._item_tokens(items.selection(), embedded).masked_fill(~items.filled.unsqueeze(-1), 0.0)
+            tokens = normalised(tokens)
         answering = of_input.expand(-1, chains, -1)
         for block in self.blocks:
             answering = block(answering, tokens, items.filled)
@@ -86,7 +90,10 @@ class PrecedentClassifier(nn.Module):
         class_log_probs = F.log_softmax(self.head(from_input).float(), dim=-1)
         if items.labels is None or not self.points:
             return Answer(class_log_probs)
-        weights = self._attention(from_input, tokens, items.filled)
+        if tokens is None:
+            weights = torch.zeros(items.filled.shape, device=items.filled.device)
+        else:
+            weights = self._attention(from_input, tokens, items.filled)
         gate = self.gate(from_input).float()
         return self._mix(class_log_probs, weights, gate, items.labels, items.filled)
 

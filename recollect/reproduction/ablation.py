@@ -37,6 +37,7 @@ from recollect.training.progress import Display
 from recollect.training.slots import RECENT_SHARE
 
 FULL = "everything"
+TREES = "trees, as a head and in what is corrected"
 """The recipe that all others of its group are compared with; it comes first."""
 
 ALONE = ("wary", "trusting", "no_context")
@@ -180,13 +181,19 @@ def on_stream(stream: Stream, seed: int, scale: Scale, display: Display, kept: K
         started = time.perf_counter()
         sizes = replace(usual, recent_share=ours.recent_share)
         bar = display.bar(f"{name} {seed}", sizes.steps)
-        live = fit(stream, ours.recipe, seed=seed, sizes=sizes, bar=bar).live()
+        fitted = fit(stream, ours.recipe, seed=seed, sizes=sizes, bar=bar)
+        live = fitted.live()
         replayed = answer_all(live, stream, display, name)
         seconds = time.perf_counter() - started
         found = {name: [_scores_on(stream, replayed, replayed.log_probs, seconds)]}
         if name == FULL:
             for less, log_probs in other_hedges(live, replayed).items():
                 found[less] = [_scores_on(stream, replayed, log_probs, 0.0)]
+            # The same network; the head of the trees would then say again what it says.
+            live = replace(fitted, model=replace(fitted.model, trees=None)).live()
+            replayed = answer_all(live, stream, display, TREES)
+            without = hedged_by(live, replayed, [head for head in HEADS if head != "trees"])
+            found[TREES] = [_scores_on(stream, replayed, without, 0.0)]
         return found
 
     for name, ours in our_recipes(full).items():

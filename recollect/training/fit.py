@@ -4,7 +4,6 @@ Chooses from the data whatever the recipe leaves open: the unit of time, how sha
 back each slot looks. Everything is fitted on what was known before the cutoff.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +25,7 @@ from recollect.model.build import SlotGroup
 from recollect.records import Clock
 from recollect.trained import Trained
 from recollect.training.batches import HistoryRows
+from recollect.training.grow import grow_trees
 from recollect.training.key_refresh import learned_keys, set_sharpness, train_refreshing
 from recollect.training.loop import Run
 from recollect.training.objective import make_objective
@@ -42,12 +42,16 @@ KEY_DIM = 64
 LEAST_PAST = 20
 """With fewer rows nothing is held out: three rows or less would tell nothing."""
 
-STEPS_PER_ROOT = 40
-"""Training steps by the root of the number of rows. With half as many the plain network falls behind on a few hundred
-rows; with twice as many it learns them by heart."""
+STEPS, MOST_STEPS = 1000, 3000
+BATCH = 128
+ROWS_PER_STEP = 16
+"""More rows take more steps, up to a point: each is seen some eight times."""
 
 FEW = 1000
 """Fewer rows than this are learned by a smaller network in fewer steps."""
+
+STEPS_PER_ROW = 1.25
+"""Where there are few. With half as many the plain network falls behind; with twice as many it learns them by heart."""
 
 
 @dataclass(frozen=True)
@@ -103,21 +107,21 @@ def sizes_for(rows: int) -> Sizes:
     """More rows take more steps, up to a point; few rows take few, and nothing of a fit then takes long."""
     if rows < FEW:
         return _few_sizes(rows)
-    steps = int(min(1500, STEPS_PER_ROOT * math.sqrt(rows)))
+    steps = max(STEPS, min(MOST_STEPS, rows // ROWS_PER_STEP))
     return Sizes(
         width=64,
         num_retrieved=32,
         steps=steps,
-        batch_size=256,
+        batch_size=BATCH,
         patience=6,
-        validate_every=max(20, steps // 12),
+        validate_every=steps // 12,
         validation_size=1024,
     )
 
 
 def _few_sizes(rows: int) -> Sizes:
-    """As many steps as there are rows and a quarter more, and a slot for every sixteen of them."""
-    steps = max(24, int(STEPS_PER_ROOT * math.sqrt(FEW) * rows / FEW))
+    """Steps by the number of rows, and a slot for every sixteen of them."""
+    steps = max(24, min(STEPS, int(STEPS_PER_ROW * rows)))
     return Sizes(
         width=64 if rows >= FEW // 2 else 32,
         num_retrieved=min(32, max(4, rows // 32 * 2)),
@@ -215,6 +219,10 @@ def fit(
         validation_size=min(sizes.validation_size, len(held_out)),
         bar=bar,
     )
+    by_label = past[torch.from_numpy(stream.known_at)[past].argsort(stable=True)]
+    trees = grow_trees(
+        stream.features, stream.labels, by_label[:split], by_label[split:], stream.specs, stream.num_classes, seed
+    )
     refreshes = key_refreshes if sizes.num_retrieved else 0
     selected = selecting(first)
     # On two cores a step of these small networks takes half as long again with two threads.
@@ -235,6 +243,7 @@ def fit(
         clock,
         trained_on,
         sizes.window,
+        trees=trees,
     )
     return Fitted(objective, model, best.lookup, trained, progress.best_loss)
 

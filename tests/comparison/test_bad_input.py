@@ -225,9 +225,10 @@ def test_answers_that_can_t_be_written_are_told_before_they_are_made(tmp_path: P
 
 
 FULL_DISK = """
-import resource, sys
+import resource, sys, tempfile
 from recollect import cli
 
+tempfile.gettempdir()  # torch looks for it when it is imported; found once, it is not looked for again
 data, folder = sys.argv[1:]
 for limit in (0, 2_000, 20_000):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))

@@ -94,6 +94,17 @@ def test_without_items_the_head_answers_alone() -> None:
         torch.testing.assert_close(log_probs, alone[:, None].expand_as(log_probs))
 
 
+def test_an_input_without_items_is_told_the_same_whether_others_have_some() -> None:
+    classifier, items = make(), make_items()
+    nobody = replace(items, filled=torch.zeros_like(items.filled))
+    others = replace(items, filled=nobody.filled.clone())
+    others.filled[-1] = True
+    with torch.no_grad():
+        alone, beside = (classifier(make_state(), each, keep(True)) for each in (nobody, others))
+    assert torch.equal(alone.log_probs[:-1], beside.log_probs[:-1])
+    assert torch.equal(alone.weights[:-1], beside.weights[:-1])
+
+
 def test_without_items_gradients_are_finite_and_leave_the_pointer_alone() -> None:
     classifier, items = make(), make_items()
     nothing = spoil(replace(items, filled=torch.zeros_like(items.filled)))

@@ -130,17 +130,17 @@ def test_a_few_rows_are_learned_where_that_is_asked_for_and_none_of_them_is_held
     torch.testing.assert_close(answers.log_probs.exp().sum(1), torch.ones(10))
 
 
-@pytest.mark.parametrize(("rows", "steps"), [(10, 24), (300, 379), (1_000, 1264), (10_000, 1500), (2_000_000, 1500)])
+@pytest.mark.parametrize(("rows", "steps"), [(10, 24), (300, 375), (1_000, 1000), (32_000, 2000), (2_000_000, 3000)])
 def test_sizes_follow_the_data(rows: int, steps: int) -> None:
     assert sizes_for(rows).steps == steps
 
 
 def test_sizes_grow_with_the_data_up_to_those_of_many_rows() -> None:
-    found = [sizes_for(rows) for rows in (2, 20, 100, 300, 600, 999, 1000, 5000)]
+    found = [sizes_for(rows) for rows in (2, 20, 100, 300, 600, 999, 1000, 5000, 20_000, 48_000, 2_000_000)]
     for one, other in pairwise(found):
         for name in ("width", "num_retrieved", "steps", "batch_size", "validate_every"):
             assert getattr(one, name) <= getattr(other, name), name
-    assert found[-1] == Sizes(64, 32, 1500, 256, 6, 125, 1024)
+    assert found[-1] == Sizes(64, 32, 3000, 128, 6, 250, 1024)
 
 
 def test_training_gives_the_same_bits_with_any_number_of_threads() -> None:

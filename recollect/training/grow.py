@@ -1,0 +1,128 @@
+"""Grows boosted trees on the past with LightGBM, and copies them into tensors: answering then takes torch alone.
+
+LightGBM is imported when the first trees are grown: it takes a second.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from recollect.model.encoders import FlatEncoder
+from recollect.model.trees import Trees
+from recollect.records import Features, FeatureSpec
+
+DEPTH = 6
+MOST_ROUNDS = 200
+MOST_TREES = 600
+"""With many classes there are fewer rounds: each round has a tree for every class."""
+
+PATIENCE = 15
+"""Growing stops when the held-out rows have not been answered better for so many rounds."""
+
+MOST_ROWS = 200_000
+MOST_NUMBERS = 1 << 26
+"""In the table that trees are grown on: a quarter of a gigabyte."""
+
+MANY_COLUMNS = 64
+"""Of more columns than this only so many are tried for a tree: embeddings have hundreds, any of which will do."""
+
+SETTINGS = {
+    "learning_rate": 0.1,
+    "num_leaves": 31,
+    "max_depth": DEPTH,
+    "max_bin": 63,
+    "verbose": -1,
+    "num_threads": 1,
+    # Row by row, since else it times both ways and takes the faster, which is not the same from run to run.
+    "deterministic": True,
+    "force_row_wise": True,
+    "use_missing": False,
+}
+
+
+def grow_trees(
+    features: Features,
+    labels: Int[np.ndarray, " rows"],
+    trained: Int[Tensor, " trained"],
+    held_out: Int[Tensor, " held_out"],
+    specs: Sequence[FeatureSpec],
+    num_classes: int,
+    seed: int,
+) -> Trees | None:
+    """Trees grown on the rows `trained`, oldest first, and stopped by those `held_out`, if there are any.
+
+    None where the rows don't differ in anything, or all have one label. Of very many rows the newest are taken.
+    """
+    encoder = FlatEncoder(specs)
+    most = min(MOST_ROWS, MOST_NUMBERS // max(1, encoder.flat_width))
+
+    def table(rows: Int[Tensor, " given"]) -> tuple[Float[np.ndarray, "some columns"], Int[np.ndarray, " some"]]:
+        rows = rows[-most:]
+        with torch.no_grad():
+            flat: Tensor = encoder({name: value[rows] for name, value in features.items()}, (len(rows),))
+        return flat.numpy(), labels[rows.numpy()]
+
+    of_trained, targets = table(trained)
+    if of_trained.size == 0 or bool((targets == targets[0]).all()):
+        return None
+    lightgbm = _lightgbm()
+    settings: dict[str, Any] = {
+        **SETTINGS,
+        "seed": seed,
+        "objective": "binary" if num_classes == 2 else "multiclass",
+        "min_data_in_leaf": min(20, max(2, len(targets) // 50)),
+        "feature_fraction": min(1.0, MANY_COLUMNS / encoder.flat_width),
+    }
+    if num_classes > 2:
+        settings["num_class"] = num_classes
+    grown = lightgbm.Dataset(of_trained, targets)
+    stopping: dict[str, Any] = {}
+    if len(held_out):
+        judged = grown.create_valid(*table(held_out))
+        stopping = {"valid_sets": [judged], "callbacks": [lightgbm.early_stopping(PATIENCE, verbose=False)]}
+    rounds = MOST_ROUNDS if num_classes == 2 else max(1, min(MOST_ROUNDS, MOST_TREES // num_classes))
+    booster = lightgbm.train(settings, grown, rounds, **stopping)
+    kept = booster.dump_model(num_iteration=booster.best_iteration or None)["tree_info"]
+    return _as_tensors([each["tree_structure"] for each in kept], specs, num_classes)
+
+
+def _lightgbm() -> Any:
+    """Without the warnings of what it imports beside: on a full disk joblib has one, and we tell that in one line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import lightgbm
+    return lightgbm
+
+
+def _as_tensors(roots: Sequence[dict[str, Any]], specs: Sequence[FeatureSpec], num_classes: int) -> Trees:
+    nodes = (1 << DEPTH) - 1
+    column = torch.zeros(len(roots), nodes, dtype=torch.long)
+    threshold = torch.zeros(len(roots), nodes)
+    value = torch.zeros(len(roots), nodes + 1)
+    for tree, root in enumerate(roots):
+        for place, node in _walk(root, 0):
+            if place >= nodes:
+                value[tree, place - nodes] = node["leaf_value"]
+            elif "split_feature" in node:
+                column[tree, place] = node["split_feature"]
+                threshold[tree, place] = _at_most(node["threshold"])
+    return Trees(specs, num_classes, column, threshold, value)
+
+
+def _walk(node: dict[str, Any], place: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every node of the complete tree with its place; below an early leaf stands the same leaf again and again."""
+    yield place, node
+    if place < (1 << DEPTH) - 1:
+        for side, child in enumerate(("left_child", "right_child")):
+            yield from _walk(node.get(child, node), 2 * place + 1 + side)
+
+
+def _at_most(threshold: float) -> float:
+    """The largest float32 not above a threshold: the same float32 numbers are at most either of them."""
+    near = np.float32(threshold)
+    return float(near if float(near) <= threshold else np.nextafter(near, np.float32(-np.inf)))

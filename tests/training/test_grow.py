@@ -1,0 +1,112 @@
+"""Grown trees answer as LightGBM itself does, learn corners, and are left out where there is nothing to tell apart."""
+
+import lightgbm
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.model.trees import Trees
+from recollect.records import FeatureSpec
+from recollect.training import grow
+from recollect.training.grow import grow_trees
+
+SPECS = (FeatureSpec("x", "numeric", 4),)
+
+
+def corners(rows: int, classes: int, seed: int = 0) -> tuple[dict[str, torch.Tensor], np.ndarray]:
+    """The label is which corner of a square two of four columns are in."""
+    x = np.random.default_rng(seed).normal(size=(rows, 4)).astype(np.float32)
+    labels = ((x[:, 0] > 0.3).astype(np.int64) + 2 * (x[:, 1] > -0.2)) % classes
+    return {"x": torch.from_numpy(x)}, labels
+
+
+def grown(rows: int, classes: int, held_out: int = 60) -> tuple[Trees | None, dict[str, torch.Tensor], np.ndarray]:
+    features, labels = corners(rows, classes)
+    order = torch.arange(rows)
+    trees = grow_trees(features, labels, order[: rows - held_out], order[rows - held_out :], SPECS, classes, seed=0)
+    return trees, features, labels
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_corners_are_learned(classes: int) -> None:
+    trees, _, _ = grown(500, classes)
+    assert trees is not None
+    features, labels = corners(300, classes, seed=1)
+    assert (trees(features).argmax(1).numpy() == labels).mean() > 0.95
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_answers_are_those_of_lightgbm(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    boosters: list[lightgbm.Booster] = []
+    train = lightgbm.train
+
+    def kept(*arguments: object, **others: object) -> lightgbm.Booster:
+        boosters.append(train(*arguments, **others))  # type: ignore[arg-type]
+        return boosters[-1]
+
+    monkeypatch.setattr(lightgbm, "train", kept)
+    trees, features, _ = grown(400, classes)
+    assert trees is not None
+    said = trees(features).exp().numpy()
+    expected = boosters[0].predict(features["x"].numpy(), num_iteration=boosters[0].best_iteration)
+    np.testing.assert_allclose(said[:, 1] if classes == 2 else said, expected, atol=1e-5)
+
+
+def test_growing_again_gives_the_same_bits() -> None:
+    first, features, _ = grown(300, 2)
+    again, _, _ = grown(300, 2)
+    assert first is not None
+    assert again is not None
+    assert torch.equal(first(features), again(features))
+
+
+def test_labels_after_those_given_change_nothing() -> None:
+    features, labels = corners(400, 2)
+    order = torch.arange(400)
+    before = grow_trees(features, labels, order[:240], order[240:300], SPECS, 2, seed=0)
+    labels[300:] = 1 - labels[300:]
+    after = grow_trees(features, labels, order[:240], order[240:300], SPECS, 2, seed=0)
+    assert before is not None
+    assert after is not None
+    assert torch.equal(before(features), after(features))
+
+
+def test_nothing_is_grown_where_there_is_nothing_to_tell_apart() -> None:
+    features, labels = corners(50, 2)
+    order, none = torch.arange(50), torch.arange(0)
+    assert grow_trees(features, np.zeros(50, np.int64), order, none, SPECS, 2, seed=0) is None
+    assert grow_trees(features, labels, none, none, SPECS, 2, seed=0) is None
+
+
+@pytest.mark.parametrize("rows", [2, 5, 30])
+def test_few_rows_and_none_held_out(rows: int) -> None:
+    features, labels = corners(rows, 2, seed=3)
+    labels[:2] = [0, 1]
+    trees = grow_trees(features, labels, torch.arange(rows), torch.arange(0), SPECS, 2, seed=0)
+    assert trees is not None
+    assert bool(trees(features).isfinite().all())
+
+
+def test_a_class_without_rows_is_thought_impossible_or_nearly() -> None:
+    features, labels = corners(200, 2)
+    trees = grow_trees(features, labels, torch.arange(200), torch.arange(0), SPECS, 3, seed=0)
+    assert trees is not None
+    said = trees(features)
+    assert bool(said.isfinite().all())
+    assert float(said[:, 2].exp().max()) < 0.01
+
+
+def test_of_very_many_rows_the_newest_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grow, "MOST_ROWS", 150)
+    features, labels = corners(450, 2)
+    labels[:300] = 1 - labels[:300]
+    trees = grow_trees(features, labels, torch.arange(450), torch.arange(0), SPECS, 2, seed=0)
+    assert trees is not None
+    assert (trees(features).argmax(1).numpy() == labels)[300:].mean() > 0.95
+
+
+@given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6, width=32))
+def test_a_rounded_threshold_parts_the_same_numbers(threshold: float, number: float) -> None:
+    assert (number <= threshold) == (np.float32(number) <= np.float32(grow._at_most(threshold)))
