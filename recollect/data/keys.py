@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -195,8 +195,46 @@ def fit_pca(
     variance 1; without, the coordinates keep their proportions. `sphere` spends the last coordinate on their length.
     `fewer` allows narrower keys where the rows don't vary in as many directions.
     """
-    chosen, rows, mean, covariance = _fitted_on(features, specs)
+    return _principal(_fitted_on(features, specs), key_dim, whiten=whiten, sphere=sphere, fewer=fewer)
+
+
+def fit_pca_emphasising(
+    features: Features,
+    specs: Sequence[FeatureSpec],
+    key_dim: int,
+    relevance: Float64[Tensor, " columns"],
+    emphases: Sequence[float],
+    *,
+    sphere: bool = False,
+    fewer: bool = False,
+) -> list[KeyFunction]:
+    """`fit_pca` once for each emphasis, which is the part of what all columns count together that goes by their
+    relevance: with 0 every column counts alike.
+
+    Columns that tell nothing of the label decide who is near whom as much as those that tell all, unless they count
+    less. `relevance` are numbers of any size.
+    """
+    moments = _fitted_on(features, specs)
+    return [
+        _principal(moments, key_dim, sphere=sphere, fewer=fewer, relevance=relevance, emphasis=emphasis)
+        for emphasis in emphases
+    ]
+
+
+def _principal(
+    moments: "_Moments",
+    key_dim: int,
+    *,
+    whiten: bool = False,
+    sphere: bool = False,
+    fewer: bool = False,
+    relevance: Float64[Tensor, " columns"] | None = None,
+    emphasis: float = 0.0,
+) -> KeyFunction:
+    chosen, rows, mean, covariance = moments
     weights = _weights(mean, covariance, chosen)
+    if relevance is not None and emphasis > 0:
+        weights = weights * _emphasised(weights.square() * covariance.diagonal(), relevance, emphasis, chosen)
     variances, directions = _by_variance(weights[:, None] * covariance * weights)
     rank = int((variances > LEAST_VARIANCE * variances[0]).sum())
     if fewer:
@@ -237,10 +275,16 @@ def fit_projection(
     return KeyFunction("pca", chosen, key_dim, mean, projection, sphere)
 
 
-def _fitted_on(
-    features: Features, specs: Sequence[FeatureSpec]
-) -> tuple[tuple[KeyFeature, ...], int, Float64[Tensor, " columns"], Float64[Tensor, "columns columns"]]:
+class _Moments(NamedTuple):
     """What keys are made of, the number of rows, and mean and covariance of the columns."""
+
+    features: tuple[KeyFeature, ...]
+    rows: int
+    mean: Float64[Tensor, " columns"]
+    covariance: Float64[Tensor, "columns columns"]
+
+
+def _fitted_on(features: Features, specs: Sequence[FeatureSpec]) -> _Moments:
     if not specs:
         raise KeyFunctionError("a key needs at least one feature: name one")
     chosen = tuple(KeyFeature(spec.name, spec.kind, spec.width) for spec in specs)
@@ -251,7 +295,7 @@ def _fitted_on(
             f"the features have {columns} columns together, PCA takes up to {MOST_COLUMNS}: "
             "leave out the feature with the most categories"
         )
-    return chosen, len(given[0]), *_moments(given, chosen)
+    return _Moments(chosen, len(given[0]), *_moments(given, chosen))
 
 
 def _by_variance(
@@ -314,6 +358,27 @@ def _weights(
             scale = (counts / spread[there].sum()).sqrt().expand(feature.width)
         weights[own] = scale.where(there, 0.0)
     return weights
+
+
+def _emphasised(
+    counted: Float64[Tensor, " columns"],
+    relevance: Float64[Tensor, " columns"],
+    emphasis: float,
+    features: Sequence[KeyFeature],
+) -> Float64[Tensor, " columns"]:
+    """What each column is multiplied by so that its number, category or text counts in part by how relevant it is."""
+    # Columns of a category, and those of a text, belong together: what one tells another tells too.
+    sizes = [size for each in features for size in ([1] * each.width if each.kind == "numeric" else [each.width])]
+    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+
+    def by_owner(values: Float64[Tensor, " columns"]) -> Float64[Tensor, " owners"]:
+        return torch.zeros(len(sizes), dtype=torch.float64).index_add(0, owner, values)
+
+    counts, relevant = by_owner(counted), by_owner(relevance.double() * (counted > 0))
+    if not float(relevant.sum()) > 0:
+        return torch.ones_like(counted)
+    after = (1 - emphasis) * counts + emphasis * counts.sum() * relevant / relevant.sum()
+    return (after / counts.where(counts > 0, 1.0)).sqrt()[owner]
 
 
 def _directions(covariance: Float64[Tensor, "columns columns"]) -> float:

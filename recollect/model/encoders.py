@@ -5,7 +5,7 @@ do not know whether a row is an input or an item, and take any leading axes, whi
 because a row may have no features at all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Float, Shaped
@@ -37,6 +37,15 @@ def checked_feature(features: Features, spec: FeatureSpec, lead: tuple[int, ...]
 
 def _bands(spec: FeatureSpec) -> FourierBands:
     return FourierBands(spec.bands if spec.kind == "numeric" else 0, spec.max_frequency)
+
+
+def column_places(specs: Sequence[FeatureSpec]) -> Iterator[tuple[slice, slice]]:
+    """Where a `FlatEncoder` puts the Fourier bands of each feature, if it has any, and where its columns themselves."""
+    first = 0
+    for spec in specs:
+        own = first + spec.width * (_bands(spec).growth - 1)
+        yield slice(first, own), slice(own, own + spec.width)
+        first = own + spec.width
 
 
 class FlatEncoder(nn.Module):

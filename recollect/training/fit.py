@@ -13,7 +13,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from recollect.config import Recipe, with_model
-from recollect.data.keys import KeyFunction, fit_pca
+from recollect.data.keys import KeyFunction
 from recollect.errors import SettingError
 from recollect.evaluation.stream import Stream
 from recollect.history.key_table import KeyTable
@@ -25,6 +25,7 @@ from recollect.model.build import SlotGroup
 from recollect.records import Clock
 from recollect.trained import Trained
 from recollect.training.batches import HistoryRows
+from recollect.training.choose_keys import fit_keys
 from recollect.training.grow import grow_trees
 from recollect.training.key_refresh import learned_keys, set_sharpness, train_refreshing
 from recollect.training.loop import Run
@@ -174,7 +175,6 @@ def fit(
         )
     sizes = sizes or sizes_for(len(past))
     recipe = with_model(recipe, width=sizes.width, num_retrieved=sizes.num_retrieved)
-    before = {name: value[past] for name, value in stream.features.items()}
     times = stream.time[stream.past]
     clock = Clock(_plain(times[0]), max(_plain(times[-1] - times[0]), 1))
     # Rows of the past in order of when they were known: the positions before the first that wasn't.
@@ -190,6 +190,7 @@ def fit(
         return replace(state, selected=select_beforehand(objective.system, state.lookup, known))
 
     def renewed() -> Keyed:
+        before = {name: value[past] for name, value in stream.features.items()}
         state = keyed(learned_keys(objective.system, before, stream.specs, first.keys.key_dim))
         set_sharpness(objective.system, [group.sharpness for group in state.groups])
         return selecting(state)
@@ -198,7 +199,12 @@ def fit(
         training = HistoryRows(state.lookup, trained, state.selected)
         return training, replace(training, positions=held_out) if len(held_out) else None
 
-    first = keyed(keys or fit_pca(before, stream.specs, KEY_DIM, sphere=True, fewer=True))
+    by_label = past[torch.from_numpy(stream.known_at)[past].argsort(stable=True)]
+    grown = grow_trees(
+        stream.features, stream.labels, by_label[:split], by_label[split:], stream.specs, stream.num_classes, seed
+    )
+    relevance = None if grown is None else grown.relevance
+    first = keyed(keys or fit_keys(stream, by_label, len(held_out), KEY_DIM, relevance))
     objective = make_objective(
         recipe,
         stream.specs,
@@ -218,10 +224,6 @@ def fit(
         validate_every=sizes.validate_every,
         validation_size=min(sizes.validation_size, len(held_out)),
         bar=bar,
-    )
-    by_label = past[torch.from_numpy(stream.known_at)[past].argsort(stable=True)]
-    trees = grow_trees(
-        stream.features, stream.labels, by_label[:split], by_label[split:], stream.specs, stream.num_classes, seed
     )
     refreshes = key_refreshes if sizes.num_retrieved else 0
     selected = selecting(first)
@@ -243,7 +245,7 @@ def fit(
         clock,
         trained_on,
         sizes.window,
-        trees=trees,
+        trees=None if grown is None else grown.trees,
     )
     return Fitted(objective, model, best.lookup, trained, progress.best_loss)
 

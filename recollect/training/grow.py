@@ -5,14 +5,15 @@ LightGBM is imported when the first trees are grown: it takes a second.
 
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from recollect.model.encoders import FlatEncoder
+from recollect.model.encoders import FlatEncoder, column_places
 from recollect.model.trees import Trees
 from recollect.records import Features, FeatureSpec
 
@@ -45,6 +46,14 @@ SETTINGS = {
 }
 
 
+@dataclass(frozen=True)
+class Grown:
+    """Trees, and how much each column of the features told them of the labels: what splits by it gained in all."""
+
+    trees: Trees
+    relevance: Float64[Tensor, " columns"]
+
+
 def grow_trees(
     features: Features,
     labels: Int[np.ndarray, " rows"],
@@ -53,7 +62,7 @@ def grow_trees(
     specs: Sequence[FeatureSpec],
     num_classes: int,
     seed: int,
-) -> Trees | None:
+) -> Grown | None:
     """Trees grown on the rows `trained`, oldest first, and stopped by those `held_out`, if there are any.
 
     None where the rows don't differ in anything, or all have one label. Of very many rows the newest are taken.
@@ -87,8 +96,10 @@ def grow_trees(
         stopping = {"valid_sets": [judged], "callbacks": [lightgbm.early_stopping(PATIENCE, verbose=False)]}
     rounds = MOST_ROUNDS if num_classes == 2 else max(1, min(MOST_ROUNDS, MOST_TREES // num_classes))
     booster = lightgbm.train(settings, grown, rounds, **stopping)
-    kept = booster.dump_model(num_iteration=booster.best_iteration or None)["tree_info"]
-    return _as_tensors([each["tree_structure"] for each in kept], specs, num_classes)
+    best = booster.best_iteration or None
+    kept = booster.dump_model(num_iteration=best)["tree_info"]
+    trees = _as_tensors([each["tree_structure"] for each in kept], specs, num_classes)
+    return Grown(trees, _of_columns(torch.from_numpy(booster.feature_importance("gain", best)), specs))
 
 
 def _lightgbm() -> Any:
@@ -97,6 +108,11 @@ def _lightgbm() -> Any:
         warnings.simplefilter("ignore")
         import lightgbm
     return lightgbm
+
+
+def _of_columns(gains: Float64[Tensor, " flat"], specs: Sequence[FeatureSpec]) -> Float64[Tensor, " columns"]:
+    """What a feature's Fourier bands gained is shared by its columns."""
+    return torch.cat([gains[own] + gains[bands].sum() / max(1, len(gains[own])) for bands, own in column_places(specs)])
 
 
 def _as_tensors(roots: Sequence[dict[str, Any]], specs: Sequence[FeatureSpec], num_classes: int) -> Trees:

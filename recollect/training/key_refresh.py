@@ -20,6 +20,7 @@ from torch import Tensor
 from recollect.config import TrainSettings
 from recollect.data.keys import KeyFunction, fit_projection
 from recollect.errors import SettingError
+from recollect.model.encoders import column_places
 from recollect.model.precedents import PrecedentClassifier
 from recollect.model.query_generator import OwnKeyQueries
 from recollect.model.system import RetrievalSystem
@@ -44,12 +45,7 @@ def reading_weights(system: RetrievalSystem, specs: Sequence[FeatureSpec]) -> Fl
     if not isinstance(classifier, PrecedentClassifier):
         raise SettingError("keys are learned by the layer that reads inputs, which only precedents have: leave them be")
     weight = classifier.embed_input.weight.detach().double().cpu()
-    kept, first = [], 0
-    for spec in specs:
-        bands = 2 * spec.bands * spec.width if spec.kind == "numeric" else 0
-        kept.append(torch.arange(first + bands, first + bands + spec.width))  # a column itself comes after its bands
-        first += bands + spec.width
-    return weight[:, torch.cat(kept)].T.contiguous()
+    return torch.cat([weight[:, own] for _, own in column_places(specs)], dim=1).T.contiguous()
 
 
 def set_sharpness(system: RetrievalSystem, sharpness: Sequence[float]) -> None:

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from recollect.data import keys
-from recollect.data.keys import KeyFunction, first_columns, fit_pca, fit_projection
+from recollect.data.keys import KeyFunction, first_columns, fit_pca, fit_pca_emphasising, fit_projection
 from recollect.errors import KeyFunctionError
 from recollect.records import Features, FeatureSpec
 
@@ -87,6 +87,37 @@ def test_every_column_of_a_table_counts_alike_and_a_text_as_much_as_it_has_direc
         }
         share = whole(alone | {spec.name: features[spec.name].double()}).square().sum(1).mean()
         assert float(share) == pytest.approx(counted, rel=0.02)
+
+
+def counts_of(features: Features, function: KeyFunction) -> torch.Tensor:
+    """What the text, each amount and the shop count: their parts of the variance of keys, each by itself."""
+    assert function.projection is not None
+    columns = torch.cat([features["text"], features["amounts"], torch.eye(5)[features["shop"]]], dim=1).double()
+    places = (slice(0, 20), slice(20, 21), slice(21, 22), slice(22, 23), slice(23, 28))
+    counts = torch.stack([(columns[:, own] @ function.projection[own]).var(0).sum() for own in places])
+    return counts / counts.sum()
+
+
+def test_emphasis_is_the_part_that_goes_by_relevance() -> None:
+    features = made()
+    relevance = torch.zeros(28, dtype=torch.float64)
+    relevance[20] = 3.0  # an amount
+    relevance[[24, 27]] = torch.tensor([0.6, 0.4], dtype=torch.float64)  # two of the shops
+    plain, half, most = fit_pca_emphasising(features, SPECS, 64, relevance, (0.0, 0.5, 0.8), fewer=True)
+    assert plain.fingerprint == fit_pca(features, SPECS, 64, fewer=True).fingerprint
+    alike, by_relevance = counts_of(features, plain), torch.tensor([0.0, 0.75, 0.0, 0.0, 0.25])
+    torch.testing.assert_close(counts_of(features, half), 0.5 * alike + 0.5 * by_relevance)
+    torch.testing.assert_close(counts_of(features, most), 0.2 * alike + 0.8 * by_relevance)
+
+
+def test_relevance_of_nothing_that_varies_changes_nothing() -> None:
+    features = made()
+    only_constant = torch.zeros(28, dtype=torch.float64)
+    only_constant[22] = 5.0  # the amount that never varies
+    plain = fit_pca(features, SPECS, 6)
+    for relevance in (torch.zeros(28, dtype=torch.float64), only_constant):
+        (found,) = fit_pca_emphasising(features, SPECS, 6, relevance, (0.8,))
+        assert found.fingerprint == plain.fingerprint
 
 
 def test_only_the_rows_handed_in_are_fitted() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from recollect.errors import SettingError
 from recollect.model.blocks import FourierBands
-from recollect.model.encoders import FlatEncoder, TokenEncoder
+from recollect.model.encoders import FlatEncoder, TokenEncoder, column_places
 from recollect.records import Features, FeatureSpec
 
 TEXT = FeatureSpec("text", "embedded", 5, bands=9)  # bands mean something for numeric features only
@@ -43,6 +43,14 @@ def test_flat_puts_all_kinds_side_by_side(lead: tuple[int, ...]) -> None:
         torch.nn.functional.one_hot(features["shop.id"], 4).float(),
     ]
     assert torch.equal(flat, torch.cat(expected, dim=-1))
+
+
+def test_columns_stand_behind_their_bands() -> None:
+    flat, features = FlatEncoder(SPECS)(make_features((3,)), (3,)), make_features((3,))
+    places = dict(zip((spec.name for spec in SPECS), column_places(SPECS), strict=True))
+    for name in ("text", "votes", "price"):
+        assert torch.equal(flat[:, places[name][1]], features[name])
+    assert torch.equal(flat[:, places["votes"][0]], FourierBands(3, 8.0)(features["votes"])[:, :-2])
 
 
 @pytest.mark.parametrize("lead", LEADS)

@@ -7,10 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.model.trees import Trees
 from recollect.records import FeatureSpec
 from recollect.training import grow
-from recollect.training.grow import grow_trees
+from recollect.training.grow import Grown, grow_trees
 
 SPECS = (FeatureSpec("x", "numeric", 4),)
 
@@ -22,19 +21,19 @@ def corners(rows: int, classes: int, seed: int = 0) -> tuple[dict[str, torch.Ten
     return {"x": torch.from_numpy(x)}, labels
 
 
-def grown(rows: int, classes: int, held_out: int = 60) -> tuple[Trees | None, dict[str, torch.Tensor], np.ndarray]:
+def grown(rows: int, classes: int, held_out: int = 60) -> tuple[Grown, dict[str, torch.Tensor]]:
     features, labels = corners(rows, classes)
     order = torch.arange(rows)
-    trees = grow_trees(features, labels, order[: rows - held_out], order[rows - held_out :], SPECS, classes, seed=0)
-    return trees, features, labels
+    found = grow_trees(features, labels, order[: rows - held_out], order[rows - held_out :], SPECS, classes, seed=0)
+    assert found is not None
+    return found, features
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4])
 def test_corners_are_learned(classes: int) -> None:
-    trees, _, _ = grown(500, classes)
-    assert trees is not None
+    found, _ = grown(500, classes)
     features, labels = corners(300, classes, seed=1)
-    assert (trees(features).argmax(1).numpy() == labels).mean() > 0.95
+    assert (found.trees(features).argmax(1).numpy() == labels).mean() > 0.95
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -47,19 +46,35 @@ def test_answers_are_those_of_lightgbm(classes: int, monkeypatch: pytest.MonkeyP
         return boosters[-1]
 
     monkeypatch.setattr(lightgbm, "train", kept)
-    trees, features, _ = grown(400, classes)
-    assert trees is not None
-    said = trees(features).exp().numpy()
+    found, features = grown(400, classes)
+    said = found.trees(features).exp().numpy()
     expected = boosters[0].predict(features["x"].numpy(), num_iteration=boosters[0].best_iteration)
     np.testing.assert_allclose(said[:, 1] if classes == 2 else said, expected, atol=1e-5)
 
 
 def test_growing_again_gives_the_same_bits() -> None:
-    first, features, _ = grown(300, 2)
-    again, _, _ = grown(300, 2)
-    assert first is not None
-    assert again is not None
-    assert torch.equal(first(features), again(features))
+    first, features = grown(300, 2)
+    again, _ = grown(300, 2)
+    assert torch.equal(first.trees(features), again.trees(features))
+    assert torch.equal(first.relevance, again.relevance)
+
+
+def test_columns_are_as_relevant_as_they_tell_of_the_label() -> None:
+    found, _ = grown(500, 4)
+    told, idle = found.relevance[:2], found.relevance[2:]
+    assert float(told.min()) > 20 * float(idle.max())
+
+
+def test_what_fourier_bands_tell_counts_for_their_column() -> None:
+    angle = torch.rand(600, 1, generator=torch.Generator().manual_seed(0)) * 8 - 4
+    idle = torch.randn(600, 1, generator=torch.Generator().manual_seed(1))
+    labels = (torch.sin(torch.pi * angle[:, 0]) > 0).long().numpy()
+    specs = (FeatureSpec("idle", "numeric", 1), FeatureSpec("angle", "numeric", 1, bands=4, max_frequency=8.0))
+    order = torch.arange(600)
+    found = grow_trees({"idle": idle, "angle": angle}, labels, order[:500], order[500:], specs, 2, seed=0)
+    assert found is not None
+    assert found.relevance.shape == (2,)
+    assert float(found.relevance[1]) > 20 * float(found.relevance[0])
 
 
 def test_labels_after_those_given_change_nothing() -> None:
@@ -70,7 +85,7 @@ def test_labels_after_those_given_change_nothing() -> None:
     after = grow_trees(features, labels, order[:240], order[240:300], SPECS, 2, seed=0)
     assert before is not None
     assert after is not None
-    assert torch.equal(before(features), after(features))
+    assert torch.equal(before.trees(features), after.trees(features))
 
 
 def test_nothing_is_grown_where_there_is_nothing_to_tell_apart() -> None:
@@ -84,16 +99,16 @@ def test_nothing_is_grown_where_there_is_nothing_to_tell_apart() -> None:
 def test_few_rows_and_none_held_out(rows: int) -> None:
     features, labels = corners(rows, 2, seed=3)
     labels[:2] = [0, 1]
-    trees = grow_trees(features, labels, torch.arange(rows), torch.arange(0), SPECS, 2, seed=0)
-    assert trees is not None
-    assert bool(trees(features).isfinite().all())
+    found = grow_trees(features, labels, torch.arange(rows), torch.arange(0), SPECS, 2, seed=0)
+    assert found is not None
+    assert bool(found.trees(features).isfinite().all())
 
 
 def test_a_class_without_rows_is_thought_impossible_or_nearly() -> None:
     features, labels = corners(200, 2)
-    trees = grow_trees(features, labels, torch.arange(200), torch.arange(0), SPECS, 3, seed=0)
-    assert trees is not None
-    said = trees(features)
+    found = grow_trees(features, labels, torch.arange(200), torch.arange(0), SPECS, 3, seed=0)
+    assert found is not None
+    said = found.trees(features)
     assert bool(said.isfinite().all())
     assert float(said[:, 2].exp().max()) < 0.01
 
@@ -102,9 +117,9 @@ def test_of_very_many_rows_the_newest_are_taken(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(grow, "MOST_ROWS", 150)
     features, labels = corners(450, 2)
     labels[:300] = 1 - labels[:300]
-    trees = grow_trees(features, labels, torch.arange(450), torch.arange(0), SPECS, 2, seed=0)
-    assert trees is not None
-    assert (trees(features).argmax(1).numpy() == labels)[300:].mean() > 0.95
+    found = grow_trees(features, labels, torch.arange(450), torch.arange(0), SPECS, 2, seed=0)
+    assert found is not None
+    assert (found.trees(features).argmax(1).numpy() == labels)[300:].mean() > 0.95
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6, width=32))
