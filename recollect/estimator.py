@@ -137,6 +137,9 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
             self.classes_ = classes
             self._live.follow(self.history_.snapshot())
+            if len(self._live.lookup.view.tail):
+                # Known before others that are there: sorted in at once, as they would be after `load`.
+                self._live = _following(self.model_, self.history_)
         return self
 
     # Answering

@@ -68,8 +68,8 @@ class Predictor:
     def by_trees(
         self, features: Features, by_network: Float[Tensor, "batch classes"]
     ) -> Float[Tensor, "batch classes"]:
-        """What the trees say; where there are none, what the network says."""
-        return by_network if self.trees is None else self.trees(features)
+        """What the trees say; where there are none, or none of a class, what the network says."""
+        return by_network if self.trees is None else self.trees.completed(self.trees(features), by_network)
 
     def _predict_tile(self, inputs: Inputs, different: int, use_context: bool, wary: bool) -> Predictions:
         system = self.system

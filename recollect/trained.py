@@ -35,7 +35,7 @@ MODEL, WEIGHTS, KEYS, TREES = "model.json", "weights.safetensors", "keys.safeten
 class Trained:
     """A system with its recipe, the shape of its data, its keys and its clock. `classes` names those of training by
     code; `window` is how many items back it looks, None for all; `intake` makes features of raw rows, where it was
-    trained on some; `trees` are None where there was nothing to grow them on.
+    trained on some; `trees` are None where there was nothing to grow them on, or they did harm.
     """
 
     system: RetrievalSystem

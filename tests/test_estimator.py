@@ -386,6 +386,15 @@ def test_what_was_saved_answers_with_the_same_bits_and_goes_on(tmp_path: Path) -
     assert not [path for path in (tmp_path / "model").rglob("*") if path.suffix in (".pkl", ".pt")]
 
 
+def test_rows_that_come_late_answer_the_same_after_loading(tmp_path: Path) -> None:
+    X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
+    model = RecollectClassifier(random_state=0).fit(X[:50], y[:50], time=np.arange(50.0))
+    model.append(X[50:55], y[50:55], time=np.arange(5.0))
+    model.append(X[55:], y[55:], time=np.arange(30.0, 35.0))
+    model.save(tmp_path / "kept")
+    assert np.array_equal(RecollectClassifier.load(tmp_path / "kept").predict_proba(X), model.predict_proba(X))
+
+
 def test_all_of_an_embedder_is_saved(tmp_path: Path) -> None:
     frame = pl.DataFrame({"note": [f"the parcel number {row} came {'late' * (row % 2)}" for row in range(40)]})
     classifier = RecollectClassifier(steps=2, embedder=EmbedderSpec("wordllama", width=64), random_state=0)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from recollect.model.blocks import rounded_up
@@ -21,13 +21,15 @@ class Trees(nn.Module):
     """Class logits are sums over trees; tree number n speaks for class n modulo `num_classes`, and of two classes all
     trees speak for the second.
 
-    Node i of a level goes on to 2i + 1 where its column is at most its threshold, else to 2i + 2; behind a leaf that
-    came early all are alike.
+    `known` are the classes that there were rows of: of others trees know nothing, and `completed` takes what somebody
+    else says of them. Node i of a level goes on to 2i + 1 where its column is at most its threshold, else to 2i + 2;
+    behind a leaf that came early all are alike.
     """
 
     column: Tensor
     threshold: Tensor
     value: Tensor
+    known: Tensor
 
     def __init__(
         self,
@@ -36,6 +38,7 @@ class Trees(nn.Module):
         column: Int[Tensor, "trees nodes"],
         threshold: Float[Tensor, "trees nodes"],
         value: Float[Tensor, "trees leaves"],
+        known: Bool[Tensor, " classes"] | None = None,
     ) -> None:
         super().__init__()
         self.encoder, self.num_classes = FlatEncoder(specs), num_classes
@@ -43,6 +46,8 @@ class Trees(nn.Module):
         self.register_buffer("column", column)
         self.register_buffer("threshold", threshold)
         self.register_buffer("value", value)
+        self.register_buffer("known", torch.ones(num_classes, dtype=torch.bool) if known is None else known)
+        self.knows_all = bool(self.known.all())
 
     @torch.no_grad()
     def forward(self, features: Features) -> Float[Tensor, "batch classes"]:
@@ -58,6 +63,12 @@ class Trees(nn.Module):
             node = 2 * node + 1 + (flat.gather(1, columns[at]) > thresholds[at])
         leaf = node - nodes + torch.arange(trees, device=flat.device) * (nodes + 1)
         return F.log_softmax(self._logits(self.value.flatten()[leaf]), dim=1)
+
+    def completed(
+        self, said: Float[Tensor, "batch classes"], others: Float[Tensor, "batch classes"]
+    ) -> Float[Tensor, "batch classes"]:
+        """What trees said, with what others say of classes that trees don't know."""
+        return said if self.knows_all else F.log_softmax(torch.where(self.known, said, others), dim=1)
 
     def _logits(self, said: Float[Tensor, "batch trees"]) -> Float[Tensor, "batch classes"]:
         if self.num_classes == 2:

@@ -37,8 +37,9 @@ from recollect.training.progress import Display
 from recollect.training.slots import RECENT_SHARE
 
 FULL = "everything"
-TREES = "trees, as a head and in what is corrected"
 """The recipe that all others of its group are compared with; it comes first."""
+
+TREES = "trees, as a head and in what is corrected"
 
 ALONE = ("wary", "trusting", "no_context")
 """Heads that are also asked without any hedge."""

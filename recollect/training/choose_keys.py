@@ -5,25 +5,23 @@ what told nothing may come to tell all. The newest rows of the past decide, by h
 foretell theirs. Knows rows in order and their labels; nothing of networks.
 """
 
-import math
+from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Float64, Int, Shaped
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from recollect.data.keys import KeyFunction, fit_pca, fit_pca_emphasising
 from recollect.evaluation.stream import Stream
-from recollect.heads import LONG, NEIGHBOURS
+from recollect.heads import LONG, NEIGHBOURS, within
 from recollect.model.neighbours import nearest, vote
 from recollect.records import Visible
 from recollect.retrieval.keys import SharedKeys
+from recollect.training.judge import AT_ONCE, better, spread
 
 EMPHASIS = 0.5
 """Part of what all columns count together that goes by how much each tells of the label. The other part is for what may
 come to tell."""
-
-JUDGED = 1000
-AT_ONCE = 256
 
 
 def fit_keys(
@@ -47,12 +45,6 @@ def fit_keys(
     return emphasising if better(losses[1], losses[0]) else plain
 
 
-def better(losses: Float[Tensor, " judged"], than: Float[Tensor, " judged"]) -> bool:
-    """By more than the standard error of the difference."""
-    gained = than - losses
-    return float(gained.mean()) > float(gained.std(correction=0)) / math.sqrt(len(gained))
-
-
 def _parts(stream: Stream) -> int:
     """Numbers, categories and texts: what can count more than another."""
     return sum(spec.width if spec.kind == "numeric" else 1 for spec in stream.specs)
@@ -62,14 +54,20 @@ def _losses(
     stream: Stream, by_label: Int[Tensor, " past"], held_out: int, keys: KeyFunction
 ) -> Float[Tensor, " judged"]:
     """nll of a vote of the nearest of those known strictly before, for some of the rows held out."""
-    assert LONG.items is not None
-    rows = by_label[-(held_out + LONG.items) :]
-    judged = torch.linspace(len(rows) - held_out, len(rows) - 1, min(held_out, JUDGED)).long()
+    judged = spread(len(by_label) - held_out, len(by_label))
+    stop = torch.searchsorted(
+        torch.from_numpy(stream.known_at)[by_label], torch.from_numpy(stream.time)[by_label[judged]]
+    )
+    visible = within(Visible(torch.zeros_like(stop), stop), LONG)
+    # What nobody sees is left out, and positions are counted from there.
+    first = int(visible.start.min())
+    visible, judged, rows = (
+        replace(visible, start=visible.start - first, stop=stop - first),
+        judged - first,
+        by_label[first:],
+    )
     made = keys({name: value[rows] for name, value in stream.features.items()})
-    labels = torch.from_numpy(stream.labels)[rows]
-    known_at: Shaped[Tensor, " rows"] = torch.from_numpy(stream.known_at)[rows]
-    stop = torch.searchsorted(known_at, torch.from_numpy(stream.time)[rows][judged])
-    visible, table = Visible((stop - LONG.items).clamp(min=0), stop), SharedKeys(made)
+    labels, table = torch.from_numpy(stream.labels)[rows], SharedKeys(made)
     losses = []
     for part in torch.arange(len(judged)).split(AT_ONCE):
         near, closeness = nearest(made[judged[part]], table, visible.take(part), NEIGHBOURS)

@@ -27,6 +27,7 @@ from recollect.trained import Trained
 from recollect.training.batches import HistoryRows
 from recollect.training.choose_keys import fit_keys
 from recollect.training.grow import grow_trees
+from recollect.training.judge import spread, trees_harm
 from recollect.training.key_refresh import learned_keys, set_sharpness, train_refreshing
 from recollect.training.loop import Run
 from recollect.training.objective import make_objective
@@ -247,6 +248,8 @@ def fit(
         sizes.window,
         trees=None if grown is None else grown.trees,
     )
+    if grown is not None and trees_harm(model.predictor, best.lookup, held_out[spread(0, len(held_out))]):
+        model = replace(model, trees=None)
     return Fitted(objective, model, best.lookup, trained, progress.best_loss)
 
 

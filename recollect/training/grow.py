@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
+from recollect.errors import SettingError
 from recollect.model.encoders import FlatEncoder, column_places
 from recollect.model.trees import Trees
 from recollect.records import Features, FeatureSpec
@@ -27,7 +28,7 @@ PATIENCE = 15
 
 MOST_ROWS = 200_000
 MOST_NUMBERS = 1 << 26
-"""In the table that trees are grown on: a quarter of a gigabyte."""
+"""In the table that trees are grown on: a quarter of a gigabyte, and a full one with all that is made of it."""
 
 MANY_COLUMNS = 64
 """Of more columns than this only so many are tried for a tree: embeddings have hundreds, any of which will do."""
@@ -63,9 +64,10 @@ def grow_trees(
     num_classes: int,
     seed: int,
 ) -> Grown | None:
-    """Trees grown on the rows `trained`, oldest first, and stopped by those `held_out`, if there are any.
+    """Trees grown on the rows `trained`, oldest first, and stopped by those `held_out`.
 
-    None where the rows don't differ in anything, or all have one label. Of very many rows the newest are taken.
+    None where nothing is held out, since they would learn the others by heart, and where the rows don't differ in
+    anything or all have one label. Of very many rows the newest are taken.
     """
     encoder = FlatEncoder(specs)
     most = min(MOST_ROWS, MOST_NUMBERS // max(1, encoder.flat_width))
@@ -77,7 +79,7 @@ def grow_trees(
         return flat.numpy(), labels[rows.numpy()]
 
     of_trained, targets = table(trained)
-    if of_trained.size == 0 or bool((targets == targets[0]).all()):
+    if not len(held_out) or of_trained.size == 0 or bool((targets == targets[0]).all()):
         return None
     lightgbm = _lightgbm()
     settings: dict[str, Any] = {
@@ -90,15 +92,14 @@ def grow_trees(
     if num_classes > 2:
         settings["num_class"] = num_classes
     grown = lightgbm.Dataset(of_trained, targets)
-    stopping: dict[str, Any] = {}
-    if len(held_out):
-        judged = grown.create_valid(*table(held_out))
-        stopping = {"valid_sets": [judged], "callbacks": [lightgbm.early_stopping(PATIENCE, verbose=False)]}
+    judged, stopping = grown.create_valid(*table(held_out)), lightgbm.early_stopping(PATIENCE, verbose=False)
     rounds = MOST_ROUNDS if num_classes == 2 else max(1, min(MOST_ROUNDS, MOST_TREES // num_classes))
-    booster = lightgbm.train(settings, grown, rounds, **stopping)
+    booster = lightgbm.train(settings, grown, rounds, valid_sets=[judged], callbacks=[stopping])
     best = booster.best_iteration or None
     kept = booster.dump_model(num_iteration=best)["tree_info"]
-    trees = _as_tensors([each["tree_structure"] for each in kept], specs, num_classes)
+    known = torch.zeros(num_classes, dtype=torch.bool)
+    known[torch.from_numpy(targets).unique()] = True
+    trees = _as_tensors([each["tree_structure"] for each in kept], specs, known)
     return Grown(trees, _of_columns(torch.from_numpy(booster.feature_importance("gain", best)), specs))
 
 
@@ -106,7 +107,13 @@ def _lightgbm() -> Any:
     """Without the warnings of what it imports beside: on a full disk joblib has one, and we tell that in one line."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import lightgbm
+        try:
+            import lightgbm
+        except OSError as error:  # the library it is made of
+            raise SettingError(
+                f"LightGBM can't be loaded ({error}): install the OpenMP library of your system, libgomp1 on Debian or "
+                "libomp on macOS"
+            ) from error
     return lightgbm
 
 
@@ -115,7 +122,9 @@ def _of_columns(gains: Float64[Tensor, " flat"], specs: Sequence[FeatureSpec]) -
     return torch.cat([gains[own] + gains[bands].sum() / max(1, len(gains[own])) for bands, own in column_places(specs)])
 
 
-def _as_tensors(roots: Sequence[dict[str, Any]], specs: Sequence[FeatureSpec], num_classes: int) -> Trees:
+def _as_tensors(
+    roots: Sequence[dict[str, Any]], specs: Sequence[FeatureSpec], known: Bool[Tensor, " classes"]
+) -> Trees:
     nodes = (1 << DEPTH) - 1
     column = torch.zeros(len(roots), nodes, dtype=torch.long)
     threshold = torch.zeros(len(roots), nodes)
@@ -127,7 +136,7 @@ def _as_tensors(roots: Sequence[dict[str, Any]], specs: Sequence[FeatureSpec], n
             elif "split_feature" in node:
                 column[tree, place] = node["split_feature"]
                 threshold[tree, place] = _at_most(node["threshold"])
-    return Trees(specs, num_classes, column, threshold, value)
+    return Trees(specs, len(known), column, threshold, value, known)
 
 
 def _walk(node: dict[str, Any], place: int) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -95,29 +95,40 @@ def test_nothing_is_grown_where_there_is_nothing_to_tell_apart() -> None:
     assert grow_trees(features, labels, none, none, SPECS, 2, seed=0) is None
 
 
-@pytest.mark.parametrize("rows", [2, 5, 30])
-def test_few_rows_and_none_held_out(rows: int) -> None:
+def test_nothing_is_grown_where_nothing_would_stop_it() -> None:
+    features, labels = corners(30, 2, seed=3)
+    assert grow_trees(features, labels, torch.arange(30), torch.arange(0), SPECS, 2, seed=0) is None
+
+
+@pytest.mark.parametrize("rows", [3, 6, 30])
+def test_few_rows(rows: int) -> None:
     features, labels = corners(rows, 2, seed=3)
     labels[:2] = [0, 1]
-    found = grow_trees(features, labels, torch.arange(rows), torch.arange(0), SPECS, 2, seed=0)
+    order = torch.arange(rows)
+    found = grow_trees(features, labels, order[:-1], order[-1:], SPECS, 2, seed=0)
     assert found is not None
     assert bool(found.trees(features).isfinite().all())
 
 
-def test_a_class_without_rows_is_thought_impossible_or_nearly() -> None:
+def test_of_a_class_without_rows_trees_say_what_others_say() -> None:
     features, labels = corners(200, 2)
-    found = grow_trees(features, labels, torch.arange(200), torch.arange(0), SPECS, 3, seed=0)
+    order = torch.arange(200)
+    found = grow_trees(features, labels, order[:160], order[160:], SPECS, 3, seed=0)
     assert found is not None
+    assert found.trees.known.tolist() == [True, True, False]
+    others = torch.tensor([0.2, 0.3, 0.5]).log().expand(200, 3)
     said = found.trees(features)
-    assert bool(said.isfinite().all())
-    assert float(said[:, 2].exp().max()) < 0.01
+    completed = found.trees.completed(said, others).exp()
+    torch.testing.assert_close(completed.sum(1), torch.ones(200))
+    torch.testing.assert_close(completed[:, 2], torch.full((200,), 0.5 / 1.5))
+    torch.testing.assert_close(completed[:, 0] / completed[:, 1], (said[:, 0] - said[:, 1]).exp(), rtol=1e-3, atol=1e-6)
 
 
 def test_of_very_many_rows_the_newest_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grow, "MOST_ROWS", 150)
     features, labels = corners(450, 2)
-    labels[:300] = 1 - labels[:300]
-    found = grow_trees(features, labels, torch.arange(450), torch.arange(0), SPECS, 2, seed=0)
+    labels[:250] = 1 - labels[:250]
+    found = grow_trees(features, labels, torch.arange(400), torch.arange(400, 450), SPECS, 2, seed=0)
     assert found is not None
     assert (found.trees(features).argmax(1).numpy() == labels)[300:].mean() > 0.95
 

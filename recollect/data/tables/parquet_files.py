@@ -81,6 +81,8 @@ class ParquetTable(NumberedRows):
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except (PermissionError, FileNotFoundError):
+            raise  # nothing that a copy would mend
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, OSError) as error:
             raise DataError(f"{self.path} can't be read as Parquet ({error}): copy it again") from error
 

@@ -1,0 +1,45 @@
+"""Better means beyond two standard errors; trees that know less than the network beside them are found out."""
+
+import numpy as np
+import torch
+
+from recollect.config import recipe_named
+from recollect.evaluation.stream import Stream
+from recollect.records import FeatureSpec
+from recollect.training.fit import Sizes, fit
+from recollect.training.judge import better, spread, trees_harm
+
+SIZES = Sizes(16, 4, 120, 64, 6, 20, 64)
+
+
+def make() -> Stream:
+    """Labels by corners, which trees learn and a small network smooths over."""
+    x = np.random.default_rng(0).normal(size=(700, 4)).astype(np.float32)
+    labels = ((x[:, 0] > 0.3) ^ (x[:, 1] > -0.2)).astype(np.int64)
+    time = np.arange(700, dtype=np.float64)
+    specs = (FeatureSpec("x", "numeric", 4),)
+    return Stream({"x": torch.from_numpy(x)}, specs, labels, time, time, np.zeros(700, np.int64), 600.0, 2)
+
+
+def test_better_by_less_than_two_standard_errors_is_not_better() -> None:
+    plain = torch.ones(100)
+    unsure = torch.cat([torch.zeros(50), torch.full((50,), 1.7)])
+    assert not better(unsure, plain)
+    assert better(torch.full((100,), 0.99), plain)
+    assert not better(plain, plain)
+
+
+def test_some_positions_evenly() -> None:
+    assert spread(3, 6).tolist() == [3, 4, 5]
+    some = spread(10, 50_010)
+    assert (len(some), int(some[0]), int(some[-1])) == (1000, 10, 50_009)
+
+
+def test_trees_are_left_out_where_they_do_harm() -> None:
+    fitted = fit(make(), recipe_named("default"), sizes=SIZES)
+    model = fitted.model
+    assert model.trees is not None
+    held_out = torch.arange(510, 600)
+    assert not trees_harm(model.predictor, fitted.lookup, held_out)
+    model.trees.value.neg_()  # now they are sure of the opposite
+    assert trees_harm(model.predictor, fitted.lookup, held_out)
