@@ -55,6 +55,9 @@ def _losses(
 ) -> Float[Tensor, " judged"]:
     """nll of a vote of the nearest of those known strictly before, for some of the rows held out."""
     judged = spread(len(by_label) - held_out, len(by_label))
+    judged = judged[torch.from_numpy(stream.labels)[by_label[judged]] < stream.num_classes]
+    if not len(judged):
+        return torch.empty(0)
     stop = torch.searchsorted(
         torch.from_numpy(stream.known_at)[by_label], torch.from_numpy(stream.time)[by_label[judged]]
     )

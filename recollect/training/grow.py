@@ -73,13 +73,15 @@ def grow_trees(
     most = min(MOST_ROWS, MOST_NUMBERS // max(1, encoder.flat_width))
 
     def table(rows: Int[Tensor, " given"]) -> tuple[Float[np.ndarray, "some columns"], Int[np.ndarray, " some"]]:
-        rows = rows[-most:]
+        # In a refit there may be classes that the model has no place for.
+        rows = rows[torch.from_numpy(labels)[rows] < num_classes][-most:]
         with torch.no_grad():
             flat: Tensor = encoder({name: value[rows] for name, value in features.items()}, (len(rows),))
         return flat.numpy(), labels[rows.numpy()]
 
     of_trained, targets = table(trained)
-    if not len(held_out) or of_trained.size == 0 or bool((targets == targets[0]).all()):
+    of_held_out, foretold = table(held_out)
+    if not len(foretold) or of_trained.size == 0 or bool((targets == targets[0]).all()):
         return None
     lightgbm = _lightgbm()
     settings: dict[str, Any] = {
@@ -92,7 +94,7 @@ def grow_trees(
     if num_classes > 2:
         settings["num_class"] = num_classes
     grown = lightgbm.Dataset(of_trained, targets)
-    judged, stopping = grown.create_valid(*table(held_out)), lightgbm.early_stopping(PATIENCE, verbose=False)
+    judged, stopping = grown.create_valid(of_held_out, foretold), lightgbm.early_stopping(PATIENCE, verbose=False)
     rounds = MOST_ROUNDS if num_classes == 2 else max(1, min(MOST_ROUNDS, MOST_TREES // num_classes))
     booster = lightgbm.train(settings, grown, rounds, valid_sets=[judged], callbacks=[stopping])
     best = booster.best_iteration or None

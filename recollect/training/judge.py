@@ -26,6 +26,8 @@ def spread(first: int, last: int) -> Int[Tensor, " judged"]:
 def better(losses: Float[Tensor, " judged"], than: Float[Tensor, " judged"]) -> bool:
     """By more than two standard errors of the difference."""
     gained = than - losses
+    if not len(gained):
+        return False
     return float(gained.mean()) > 2 * float(gained.std(correction=0)) / math.sqrt(len(gained))
 
 
@@ -35,8 +37,10 @@ def trees_harm(predictor: Predictor, lookup: Lookup, held_out: Int[Tensor, " hel
 
     With many classes there are too few rounds for trees to learn as much as a network does.
     """
-    alone, both = [], []
-    for part in held_out.split(AT_ONCE):
+    assert predictor.trees is not None
+    alone, both = [torch.empty(0, 1)], [torch.empty(0, 1)]
+    known = lookup.view.at("label", held_out) < predictor.trees.num_classes
+    for part in held_out[known].split(AT_ONCE):
         inputs, labels = lookup.inputs_at(part), lookup.view.at("label", part).unsqueeze(1)
         by_network = predictor.predict(inputs, use_context=False, wary=False).log_probs
         alone.append(-by_network.gather(1, labels))

@@ -67,6 +67,14 @@ def test_rows_whose_labels_come_late_are_judged_by_what_they_see() -> None:
     assert found.fingerprint == keys_of(make(20, 2), relevance_of(20, 2)).fingerprint
 
 
+def test_classes_that_a_model_has_no_place_for_judge_nothing() -> None:
+    stream = make(20, 2)
+    stream.labels[::5] = 2
+    assert keys_of(stream, relevance_of(20, 2)).fingerprint != plain_keys(stream).fingerprint
+    stream.labels[-HELD_OUT:] = 2
+    assert keys_of(stream, relevance_of(20, 2)).fingerprint == plain_keys(stream).fingerprint
+
+
 def test_labels_after_those_given_change_nothing() -> None:
     stream = make(20, 2)
     some = torch.arange(ROWS - 300)

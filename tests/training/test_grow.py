@@ -100,6 +100,17 @@ def test_nothing_is_grown_where_nothing_would_stop_it() -> None:
     assert grow_trees(features, labels, torch.arange(30), torch.arange(0), SPECS, 2, seed=0) is None
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_classes_that_a_model_has_no_place_for_are_left_out(classes: int) -> None:
+    features, labels = corners(400, classes)
+    order = torch.arange(400)
+    labels[::7] = classes
+    found = grow_trees(features, labels, order[:300], order[300:], SPECS, classes, seed=0)
+    assert found is not None
+    assert found.trees(features).shape == (400, classes)
+    assert grow_trees(features, labels, order[:300], torch.tensor([301]), SPECS, classes, seed=0) is None
+
+
 @pytest.mark.parametrize("rows", [3, 6, 30])
 def test_few_rows(rows: int) -> None:
     features, labels = corners(rows, 2, seed=3)

@@ -27,6 +27,7 @@ def test_better_by_less_than_two_standard_errors_is_not_better() -> None:
     assert not better(unsure, plain)
     assert better(torch.full((100,), 0.99), plain)
     assert not better(plain, plain)
+    assert not better(plain[:0], plain[:0])
 
 
 def test_some_positions_evenly() -> None:
@@ -43,3 +44,5 @@ def test_trees_are_left_out_where_they_do_harm() -> None:
     assert not trees_harm(model.predictor, fitted.lookup, held_out)
     model.trees.value.neg_()  # now they are sure of the opposite
     assert trees_harm(model.predictor, fitted.lookup, held_out)
+    fitted.lookup.view.items.label[510:600] = 2  # a class that the model has no place for says nothing of either
+    assert not trees_harm(model.predictor, fitted.lookup, held_out)
