@@ -106,6 +106,7 @@ def train(
         "embedding": embedding or [],
         "ignore": ignore or [],
     }
+    cache = cache or default_cache()
     found: dict[str, Any] = {"model": str(model)}
     with told_as_json(as_json):
         known = None if like is None else intake_of(like).schema
@@ -118,7 +119,7 @@ def train(
                 cutoff=moment,
                 retrieve=retrieve,
                 embedder=EmbedderSpec(embedder, embed_width, embed_prompt, embed_tokens, embed_backend),
-                cache=cache or default_cache(),
+                cache=cache,
                 seed=seed,
                 steps=steps,
                 like=like,
@@ -129,7 +130,7 @@ def train(
         typer.echo(f"model: {model}")
         if history is not None:
             with create_history(history, trained) as writer:
-                added = append_events(writer, trained, events).added
+                added = append_events(writer, trained, events, cache=cache).added
             found |= {"history": history, "items": added}
             typer.echo(f"history: {history}, {added} items")
     if as_json:
@@ -142,6 +143,7 @@ def ingest(
     history: HistoryOption,
     create: Annotated[bool, typer.Option("--create", help="Make the history, which isn't there yet.")] = False,
     bad_rows: BadRowsOption = "fail",
+    cache: CacheOption = None,
     config: SharedConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -151,6 +153,7 @@ def ingest(
 
     Example: recollect ingest new.jsonl --model ./model --history ./history
     """
+    from recollect.cli_reproduce import default_cache
     from recollect.data.reading import read_events
     from recollect.deployed import intake_of
     from recollect.ingesting import ingest_events
@@ -158,7 +161,7 @@ def ingest(
 
     trained = Trained.load(model)
     reading = read_events(data, intake_of(trained).schema, bad_rows=bad_rows)
-    done = ingest_events(reading, trained, history, create=create)
+    done = ingest_events(reading, trained, history, create=create, cache=cache or default_cache())
     if as_json:
         echo_json({"history": history, **vars(done), **reading.summary.to_json()})
     else:
@@ -174,6 +177,7 @@ def predict(
         Path | None, typer.Option(help="A .parquet, .csv or .jsonl to write.", show_default="the screen")
     ] = None,
     bad_rows: BadRowsOption = "fail",
+    cache: CacheOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
     threads: ThreadsOption = None,
@@ -191,7 +195,7 @@ def predict(
     if out is not None:
         check_table_path(out)
     use_threads(threads)
-    deployed, events, moments, summary = _open(data, model, history, as_of, bad_rows)
+    deployed, events, moments, summary = _open(data, model, history, as_of, bad_rows, cache)
     answers = deployed.answer(events.columns, moments)
     table = answer_table(events.id, answers.log_probs.numpy(), deployed.classes)
     if out is None:
@@ -218,6 +222,7 @@ def explain(
         list[int] | None, typer.Option(help="A row, from 0; may be repeated.", show_default="the first 5")
     ] = None,
     most: Annotated[int, typer.Option(min=1, help="Precedents to show of each.")] = 5,
+    cache: CacheOption = None,
     config: SharedConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -235,7 +240,7 @@ def explain(
 
     from recollect.errors import SettingError
 
-    deployed, events, moments, _ = _open(data, model, history, as_of, "fail")
+    deployed, events, moments, _ = _open(data, model, history, as_of, "fail", cache)
     beyond = [each for each in row or () if not 0 <= each < len(events)]
     if beyond:
         raise SettingError(f"{data.name} has no row {beyond[0]}: it has {len(events)}, the first is 0")
@@ -288,7 +293,12 @@ def replay(
 
 
 def _open(
-    data: Path, model: Path, history: str, as_of: str | None, bad_rows: Literal["fail", "skip", "file"]
+    data: Path,
+    model: Path,
+    history: str,
+    as_of: str | None,
+    bad_rows: Literal["fail", "skip", "file"],
+    cache: Path | None,
 ) -> "tuple[Deployed, Events, Any, Summary]":
     """A table's rows as inputs: as of the moment given, or each as of its own time where it has one, or now.
 
@@ -296,11 +306,12 @@ def _open(
     """
     import numpy as np
 
+    from recollect.cli_reproduce import default_cache
     from recollect.comparison.settings import moment_from
     from recollect.data.reading import first_rows, read_all
     from recollect.deployed import Deployed, rows_schema
 
-    deployed = Deployed.open(model, history)
+    deployed = Deployed.open(model, history, cache or default_cache())
     schema = rows_schema(deployed.intake.schema, first_rows(data).columns)
     events, reading = read_all(data, schema, bad_rows=bad_rows)
     events = events.take(np.argsort(events.rows, kind="stable"))

@@ -98,12 +98,18 @@ def create_history(path: str | Path, model: Trained) -> HistoryWriter:
 
 
 def append_events(
-    writer: HistoryWriter, model: Trained, events: Events, *, on_duplicate: OnDuplicate = "refuse"
+    writer: HistoryWriter,
+    model: Trained,
+    events: Events,
+    *,
+    on_duplicate: OnDuplicate = "refuse",
+    cache: Path | None = None,
 ) -> Appended:
-    """Labelled events become items; those already there by id are refused or skipped."""
+    """Labelled events become items; those already there by id are refused or skipped. Texts that are in the cache, if
+    there is one, are not embedded again."""
     if events.label is None:
         raise SettingError("items need labels: say which column holds them")
-    features = seen(model, events.columns)
+    features = seen(model, events.columns, cache)
     return writer.append(
         {
             "id": events.id.to_list(),
@@ -118,9 +124,10 @@ def append_events(
     )
 
 
-def seen(model: Trained, columns: pl.DataFrame) -> Features:
+def seen(model: Trained, columns: pl.DataFrame, cache: Path | None = None) -> Features:
     """What the model sees of raw rows. Embeddings are rounded as they are stored: an input is what it is as an item."""
-    features = intake_of(model)(columns)
+    intake = intake_of(model)
+    features = intake(columns, intake.embed(columns, cache))
     kinds = {spec.name: spec.kind for spec in model.specs}
     return {name: value.half().float() if kinds[name] == "embedded" else value for name, value in features.items()}
 
@@ -141,18 +148,18 @@ def _check_classes(model: Trained, snapshot: Snapshot) -> None:
 
 
 class Deployed:
-    """A model following a history. One thread at a time."""
+    """A model following a history. One thread at a time. `cache` is where embeddings of texts are kept, if anywhere."""
 
-    def __init__(self, model: Trained, history: History) -> None:
-        self.model, self.history = model, history
+    def __init__(self, model: Trained, history: History, cache: Path | None = None) -> None:
+        self.model, self.history, self.cache = model, history, cache
         self.intake = intake_of(model)
         _check_classes(model, history.snapshot)
         self.live: Live = model.live()
         self.live.follow(history.snapshot)
 
     @staticmethod
-    def open(model: str | Path, history: str | Path) -> "Deployed":
-        return Deployed(Trained.load(Path(model)), History.open(history))
+    def open(model: str | Path, history: str | Path, cache: Path | None = None) -> "Deployed":
+        return Deployed(Trained.load(Path(model)), History.open(history), cache)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -183,7 +190,7 @@ class Deployed:
 
     def features(self, columns: pl.DataFrame) -> tuple[Features, Tensor]:
         """What the model sees of raw rows, and their keys."""
-        features = seen(self.model, columns)
+        features = seen(self.model, columns, self.cache)
         return features, self.model.keys(features)
 
     def answer(self, columns: pl.DataFrame, as_of: NDArray[Any]) -> Answers:

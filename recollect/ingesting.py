@@ -27,11 +27,13 @@ class Ingested:
     version: int
 
 
-def ingest_events(chunks: Iterable[Events], model: Trained, history: str | Path, *, create: bool = False) -> Ingested:
+def ingest_events(
+    chunks: Iterable[Events], model: Trained, history: str | Path, *, create: bool = False, cache: Path | None = None
+) -> Ingested:
     """Append events read under the model's schema, durably chunk by chunk; with `create` to a new history.
 
     Where the order of rows is the time, new ones come after all that is there. Where rows go by file and line, one that
-    is there already has to be the same.
+    is there already has to be the same. Texts that are in the cache, if there is one, are not embedded again.
     """
     schema = intake_of(model).schema
     added = there_already = 0
@@ -46,7 +48,7 @@ def ingest_events(chunks: Iterable[Events], model: Trained, history: str | Path,
                 if schema.time is None:
                     new = np.array([not rows for rows in versions], bool)
                     events = _after_all(events, new, extent.next_whole(snapshot))
-            done = append_events(writer, model, events, on_duplicate="skip")
+            done = append_events(writer, model, events, on_duplicate="skip", cache=cache)
             added, there_already = added + done.added, there_already + done.skipped
         return Ingested(added, there_already, writer.version)
 

@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
+from recollect.data.embedding import EmbedderSpec
+from recollect.data.intake import _loaded
 from recollect.errors import ItemError
 from recollect.history.reader import History
+from tests.data.hashing_embedder import HashingEmbedder
 from tests.test_deployed import run
 
 
@@ -42,3 +46,52 @@ def test_another_file_of_the_same_name_is_not_taken_for_the_first(tmp_path: Path
     assert "50 items added" in run("ingest", tmp_path / "monday" / "new.csv", *where, "--create")
     with pytest.raises(ItemError, match=r"new\.csv:2 is in the history already, with another label.* train with --id"):
         run("ingest", tmp_path / "tuesday" / "new.csv", *where)
+
+
+def with_texts(first: int, count: int) -> pl.DataFrame:
+    numbers = range(first, first + count)
+    return pl.DataFrame(
+        {
+            "time": [1.7e9 + 3600 * number for number in numbers],
+            "words": [f"what came as number {number}" for number in numbers],
+            "y": ["ab"[number % 2] for number in numbers],
+        }
+    )
+
+
+def test_no_command_embeds_a_text_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedder = HashingEmbedder()
+    monkeypatch.setitem(_loaded, EmbedderSpec("wordllama"), embedder)
+    where = ["--model", tmp_path / "model", "--history", tmp_path / "history", "--cache", tmp_path / "cache"]
+    with_texts(0, 100).write_csv(tmp_path / "old.csv")
+    run("train", tmp_path / "old.csv", *where, "--label", "y", "--text", "words", "--steps", 2)
+    assert len(embedder.embedded) == 100, "once for training and for the history"
+    assert "100 were there already" in run("ingest", tmp_path / "old.csv", *where)
+    assert len(embedder.embedded) == 100
+    with_texts(90, 30).write_csv(tmp_path / "new.csv")
+    run("predict", tmp_path / "new.csv", *where, "--out", tmp_path / "answers.csv")
+    run("explain", tmp_path / "new.csv", *where, "--row", 29)
+    run("ingest", tmp_path / "new.csv", *where)
+    assert sorted(embedder.embedded) == sorted(with_texts(0, 120)["words"])
+
+
+def test_an_ingest_that_was_stopped_embeds_only_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopped(HashingEmbedder):
+        def embed(self, texts: list[str]) -> np.ndarray:
+            if len(self.batches) == 3:
+                raise KeyboardInterrupt
+            return super().embed(texts)
+
+    spec, where = EmbedderSpec("wordllama"), ["--model", tmp_path / "model", "--cache", tmp_path / "cache"]
+    monkeypatch.setitem(_loaded, spec, HashingEmbedder())
+    with_texts(0, 100).write_csv(tmp_path / "old.csv")
+    run("train", tmp_path / "old.csv", *where, "--label", "y", "--text", "words", "--steps", 2)
+    with_texts(100, 40).write_csv(tmp_path / "new.csv")
+    monkeypatch.setitem(_loaded, spec, stopped := Stopped())
+    ingest = ["ingest", tmp_path / "new.csv", *where, "--history", tmp_path / "history"]
+    with pytest.raises(AssertionError):  # of the exit code
+        run(*ingest, "--create")
+    monkeypatch.setitem(_loaded, spec, again := HashingEmbedder())
+    assert "40 items added" in run(*ingest)
+    assert len(stopped.embedded) == 12
+    assert sorted(stopped.embedded + again.embedded) == sorted(with_texts(100, 40)["words"])

@@ -65,7 +65,7 @@ def embed_column(
         }
         with _progress(f"embedding with {embedder.name}", len(missing), visible=progress) as advance:
             for chosen in _batches(missing, batch or embedder.batch):
-                known.add(chosen, _embed(embedder, [missing[digest] for digest in chosen]))
+                known.add(chosen, embed_batch(embedder, [missing[digest] for digest in chosen]))
                 advance(len(chosen))
         return known.look_up(digests, folder)
 
@@ -93,7 +93,8 @@ def _batches(missing: dict[Digest, str], batch: int) -> Iterator[list[Digest]]:
             yield window[first : first + batch]
 
 
-def _embed(embedder: Embedder, texts: list[str]) -> Float16[np.ndarray, "texts width"]:
+def embed_batch(embedder: Embedder, texts: list[str]) -> Float16[np.ndarray, "texts width"]:
+    """The rows of cleaned texts as they are kept, and as everyone sees them who embeds without a cache."""
     rows = embedder.embed(texts)
     if not np.isfinite(rows).all():
         broken = texts[int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])]

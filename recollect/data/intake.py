@@ -14,7 +14,7 @@ from jaxtyping import Float32
 from numpy.typing import NDArray
 
 from recollect.data.embedding import Embedder, EmbedderSpec, load_embedder, spec_of
-from recollect.data.embedding_cache import clean_text, embed_column
+from recollect.data.embedding_cache import clean_text, embed_batch, embed_column
 from recollect.data.features import FeatureMap, fit_features
 from recollect.data.schema import TableSchema
 from recollect.data.tables.raw import column_of
@@ -40,8 +40,11 @@ class Intake:
             embeddings = self.embed(columns)
         return self.features(columns, embeddings)
 
-    def embed(self, columns: pl.DataFrame) -> Embeddings:
-        """Refuses an embedder that has changed since: its rows would mean something else to the model."""
+    def embed(self, columns: pl.DataFrame, cache: Path | None = None) -> Embeddings:
+        """Of the text columns; with a cache, what is in it is not embedded again.
+
+        Refuses an embedder that has changed since: its rows would mean something else to the model.
+        """
         if self.schema.text and self.embedder is not None and self.fingerprint is not None:
             found = loaded(self.embedder).fingerprint
             if found != self.fingerprint:
@@ -49,7 +52,9 @@ class Intake:
                     f"the model was trained with an embedder {self.embedder.name} of fingerprint {self.fingerprint}, "
                     f"what is here by that name has {found}: bring the former back, or train anew"
                 )
-        return embed_now(columns, self.schema, self.embedder)
+        if cache is None:
+            return embed_now(columns, self.schema, self.embedder)
+        return embed_texts(columns, self.schema, self.embedder, cache)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -83,7 +88,10 @@ def loaded(embedder: str | EmbedderSpec) -> Embedder:
 
 
 def embed_now(columns: pl.DataFrame, schema: TableSchema, embedder: str | EmbedderSpec | None) -> Embeddings:
-    """Embeddings of the text columns, computed here and now: for the few rows of a request."""
+    """Embeddings of the text columns, computed here and now: for the few rows of a request.
+
+    Rounded to half precision as those in a cache are: a text has the same features with a cache and without.
+    """
     if not schema.text or embedder is None:
         return {}
     return {name: _embed(_texts(column_of(columns, name)), loaded(embedder)) for name in schema.text}
@@ -113,13 +121,13 @@ def fit_intake(
 
 
 def _embed(texts: list[str], embedder: Embedder) -> Float32[np.ndarray, "texts width"]:
-    """What `embed_column` gives but for its rounding: zeros where there is no text, whatever a model makes of that."""
+    """The numbers that `embed_column` gives: zeros where there is no text, whatever a model makes of that."""
     cleaned = [clean_text(text, row) for row, text in enumerate(texts)]
     written = [(row, text) for row, text in enumerate(cleaned) if text is not None]
     found = np.zeros((len(texts), embedder.width), np.float32)
     for first in range(0, len(written), embedder.batch):
         rows, batch = zip(*written[first : first + embedder.batch], strict=True)
-        found[list(rows)] = embedder.embed(list(batch))
+        found[list(rows)] = embed_batch(embedder, list(batch))
     return found
 
 

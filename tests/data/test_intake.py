@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from recollect.data.embedding import EmbedderSpec
 from recollect.data.intake import Intake, _loaded, embed_now, embed_texts, fit_intake
@@ -75,4 +76,18 @@ def test_a_row_of_a_request_is_what_it_would_be_in_a_table(tmp_path: Path, monke
     now = embed_now(table, SCHEMA, spec)["words"]
     assert not now[1:4].any()
     assert max(len(batch) for batch in embedder.batches) == embedder.batch
-    assert np.array_equal(now.astype(np.float16), embed_texts(table, SCHEMA, spec, tmp_path)["words"])
+    assert now.dtype == np.float32
+    assert np.array_equal(now, embed_texts(table, SCHEMA, spec, tmp_path)["words"]), "to the bit"
+    intake = fit_intake(table, np.arange(10), SCHEMA, spec, {"words": now})
+    for name, values in intake(table).items():
+        assert torch.equal(values, intake(table, intake.embed(table, tmp_path))[name])
+
+
+def test_a_request_is_not_answered_by_rows_that_are_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(HashingEmbedder):
+        def embed(self, texts: list[str]) -> np.ndarray:
+            return super().embed(texts) * np.float32(np.inf)
+
+    monkeypatch.setitem(_loaded, EmbedderSpec("hashing"), Broken())
+    with pytest.raises(SettingError, match="hashing gives a row that is not finite for 'great camera'"):
+        embed_now(TABLE, SCHEMA, EmbedderSpec("hashing"))
