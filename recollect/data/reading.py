@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -130,10 +131,10 @@ def read_events(
 
     Without a schema it is inferred from the first rows. `bad_rows` says what a row does that can't be used: "fail"
     raises at once and names it, "skip" leaves it out and counts it, "file" writes it with its reason to `bad_rows_file`
-    (by default beside the file read) as a line of JSON. A missing feature does not make a row bad. JSON fields that
-    first appear after the first rows are not read; the summary names them, unless they are so rare that none was met
-    among the lines that are looked at for them. With `labels` a row is bad unless its label is a number from the first
-    to the second.
+    (by default beside the file read, under a name that is free) as a line of JSON. A missing feature does not make a
+    row bad. JSON fields that first appear after the first rows are not read; the summary names them, unless they are so
+    rare that none was met among the lines that are looked at for them. With `labels` a row is bad unless its label is a
+    number from the first to the second.
     """
     if chunk_rows < 1:
         raise SettingError(f"chunk_rows is {chunk_rows}: it must be at least 1")
@@ -166,10 +167,13 @@ def read_all(
 def _bad_rows_file(source: Any, given: str | Path | None) -> Path:
     if given is None and not isinstance(source, (str, Path)):
         raise SettingError('bad_rows="file" needs the name of a file for a table in memory: give bad_rows_file')
-    path = Path(given) if given is not None else Path(f"{source}.bad.jsonl")
-    if path.exists():
-        raise OutputExistsError(f"{path} is there already: remove it, or name another file for bad rows")
-    return path
+    if given is not None:
+        if Path(given).exists():
+            raise OutputExistsError(f"{given} is there already: remove it, or name another file for bad rows")
+        return Path(given)
+    # A run that goes on after a stop reads the table again, and what the first run found stays as it is.
+    names = (Path(f"{source}.bad{'' if number == 1 else f'-{number}'}.jsonl") for number in count(1))
+    return next(path for path in names if not path.exists())
 
 
 def _failure(bad: list[BadRow], rows: int) -> BadRowError:

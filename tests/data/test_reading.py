@@ -408,10 +408,21 @@ def test_bad_rows_are_written_to_a_file(tmp_path: Path) -> None:
     assert json.loads(written[1]["row"]) == {"at": 2, "y": None, "other": 7}
     assert written[1]["reason"] == "the label is missing"
     assert "they are in" in str(reading.summary)
-    with pytest.raises(OutputExistsError, match="is there already"):
-        read_events(path, WRITTEN, bad_rows="file")
     list(read_events(path, WRITTEN, bad_rows="file", bad_rows_file=tmp_path / "other.jsonl"))
     assert (tmp_path / "other.jsonl").exists()
+    with pytest.raises(OutputExistsError, match=r"other\.jsonl is there already: remove it, or name another file"):
+        read_events(path, WRITTEN, bad_rows="file", bad_rows_file=tmp_path / "other.jsonl")
+
+
+def test_reading_again_keeps_the_bad_rows_of_the_first_time(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(lines({"at": 1, "y": "a"}) + b"{broken\n")
+    for name in ("t.jsonl.bad.jsonl", "t.jsonl.bad-2.jsonl", "t.jsonl.bad-3.jsonl"):
+        assert not (tmp_path / name).exists()
+        reading = read_events(path, WRITTEN, bad_rows="file")
+        list(reading)
+        assert str(reading.summary).endswith(f"they are in {tmp_path / name}")
+        assert len((tmp_path / name).read_text().splitlines()) == 1
 
 
 def test_no_bad_row_no_file(tmp_path: Path) -> None:
