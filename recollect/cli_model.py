@@ -110,7 +110,7 @@ def train(
     found: dict[str, Any] = {"model": str(model)}
     with told_as_json(as_json):
         known = None if like is None else intake_of(like).schema
-        events, schema = read_table(data, {**roles, **features, "bad_rows": bad_rows}, known)
+        events, schema, summary = read_table(data, {**roles, **features, "bad_rows": bad_rows}, known)
         moment = None if cutoff is None else cutoff_in(events, cutoff, schema.plain_times)
         with Display() as display:
             trained = train_table(
@@ -134,7 +134,8 @@ def train(
             found |= {"history": history, "items": added}
             typer.echo(f"history: {history}, {added} items")
     if as_json:
-        echo_json({**found, "rows": len(events), "classes": trained.classes, "schema": schema.roles()})
+        found |= {"rows": len(events), "classes": trained.classes, "schema": schema.roles()}
+        echo_json({**found, **summary.to_json()})
 
 
 def ingest(

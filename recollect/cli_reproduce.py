@@ -3,14 +3,14 @@
 import os
 from enum import StrEnum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from recollect.cli_config import ConfigOption, JsonOption, report_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
@@ -169,9 +169,9 @@ def reviews(
     spec = EmbedderSpec(embedder, embed_width, embed_prompt, embed_tokens, embed_backend)
     with report_in(settings, out, as_json):
         rule = Rule(start_of(cutoff), before, after)
-        stream, embeddings = _reviews(reviews, rule, spec, cache, bad_rows, bins)
+        stream, embeddings, told = _reviews(reviews, rule, spec, cache, bad_rows, bins)
         parts, left_out = part or tuple(Part), without or ()
-        _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, parts, embeddings, architecture, left_out)
+        _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, parts, embeddings, architecture, left_out, told)
 
 
 def ablation(
@@ -213,9 +213,9 @@ def ablation(
     out = out or Path("runs") / f"ablation-{scale}"
     spec = EmbedderSpec(embedder, embed_width, embed_prompt, embed_tokens, embed_backend)
     with report_in(settings, out, as_json):
-        stream, embeddings = None, None
+        stream, embeddings, told = None, None, None
         if reviews is not None:
-            stream, embeddings = _reviews(reviews, Rule(start_of(cutoff)), spec, cache, bad_rows)
+            stream, embeddings, told = _reviews(reviews, Rule(start_of(cutoff)), spec, cache, bad_rows)
         ideas.run(
             scale=scale,
             seeds=seed or [0],
@@ -224,6 +224,7 @@ def ablation(
             stream=stream,
             name=f"reviews {cutoff}",
             paper_keys=embeddings,
+            reading=told,
             parts=part or tuple(AblationPart),
         )
 
@@ -253,8 +254,11 @@ def tradeoff(
 
 def _reviews(
     path: Path, rule: "Rule", spec: "EmbedderSpec", cache: Path | None, bad_rows: BadRows, bins: int | None = None
-) -> "tuple[Stream, Tensor]":
-    """Reviews as a stream, and their raw embeddings: by the paper's prompt where the embedder takes an instruction."""
+) -> "tuple[Stream, Tensor, dict[str, Any]]":
+    """Reviews as a stream, their raw embeddings, and what was left out when they were read.
+
+    They are embedded by the paper's prompt where the embedder takes an instruction.
+    """
     import torch
 
     from recollect.data.embedding import REVIEW_PROMPT, load_embedder
@@ -268,7 +272,8 @@ def _reviews(
     cache = cache or default_cache()
     # At the paper's size neither embeddings nor features fit into memory.
     embeddings = embed_column(rows.text.to_list(), embedder, cache, folder=cache)
-    return reviews_stream(rows, embeddings, rule, bins=bins, folder=cache), torch.from_numpy(embeddings)
+    stream = reviews_stream(rows, embeddings, rule, bins=bins, folder=cache)
+    return stream, torch.from_numpy(embeddings), reading.summary.to_json()
 
 
 def electricity(
@@ -334,6 +339,7 @@ def _compare(
     paper_keys: "Tensor | None" = None,
     architecture: Literal["perceiver", "mlp"] = "perceiver",
     without: "Sequence[TrickName]" = (),
+    reading: "Mapping[str, Any] | None" = None,
 ) -> None:
     from recollect.evaluation.peers import DEFAULT
     from recollect.reproduction import drift
@@ -351,6 +357,7 @@ def _compare(
         architecture=architecture,
         without=without,
         paper_keys=paper_keys,
+        reading=reading,
     )
 
 

@@ -135,6 +135,10 @@ def test_rows_that_are_left_out_are_told(place: Path, tmp_path: Path) -> None:
     assert shown.stderr.splitlines() == [told]
     found = json.loads(out_of("predict", tmp_path / "some.csv", *where, "--out", tmp_path / "b.csv", "--json"))
     assert found["bad_rows"] == {"wrong number of values": 1}
+    (tmp_path / "old.csv").write_text((place / "old.csv").read_text() + "nonsense\n")
+    arguments = ["train", tmp_path / "old.csv", "--model", tmp_path / "model", "--label", "label", "--id", "id"]
+    trained = json.loads(out_of(*arguments, "--steps", 2, "--bad-rows", "skip", "--json"))
+    assert (trained["rows"], trained["bad_rows"]) == (260, {"wrong number of values": 1})
 
 
 def test_a_row_that_is_not_there_can_t_be_explained(place: Path) -> None:

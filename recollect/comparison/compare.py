@@ -1,7 +1,7 @@
 """Does it help on my data? One table in; Recollect, its peers, a replay of all after the cutoff and a verdict out."""
 
 import resource
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Options:
 
     `label_delay`, each `refit`, `peer_window` and `peer_period` are spans in the data's own unit of time (nanoseconds,
     or plain numbers). Refitted peers look back on the window, None for a year, and are refitted every period, None for
-    with every bin. `notes` go into the report.
+    with every bin. `notes`, and `reading`, what was left out when the table was read, go into the report.
     """
 
     cutoff: int | float | None = None
@@ -63,6 +63,7 @@ class Options:
     embedder: EmbedderSpec = field(default_factory=EmbedderSpec)
     scale: Scale = "default"
     notes: tuple[str, ...] = ()
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
 
 def compare(
@@ -216,6 +217,7 @@ def _report(
         "cutoff": moment(stream.cutoff),
         "label_delay": delay_text(stream, plain),
         "rows": {"past": len(stream.past), "asked": len(stream.asked)},
+        "reading": dict(options.reading),
         "schema": schema.roles(),
         "why": reasons(schema),
         "notes": [
@@ -260,7 +262,8 @@ def _told(options: Options, plain: bool) -> dict[str, Any]:
     def told(span: int | float | None) -> str | None:
         return None if span is None else span_text(span, plain)
 
-    return asdict(options) | {
+    settings = {name: value for name, value in asdict(options).items() if name not in ("notes", "reading")}
+    return settings | {
         "cutoff": None if options.cutoff is None else moment(options.cutoff),
         "label_delay": told(options.label_delay),
         "refit": [told(span) for span in options.refit],

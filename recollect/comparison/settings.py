@@ -14,7 +14,7 @@ from recollect.comparison.compare import Options
 from recollect.comparison.spans import length_from, span_from
 from recollect.data.events import Events
 from recollect.data.inference import infer_schema
-from recollect.data.reading import first_rows, read_all
+from recollect.data.reading import Summary, first_rows, read_all
 from recollect.data.schema import TableSchema, schema_table
 from recollect.data.tables.times import read_times
 from recollect.errors import DataError, SettingError
@@ -30,7 +30,7 @@ FEW_CLASSES = 10
 
 def read(data: Path, given: Mapping[str, Any]) -> tuple[Events, TableSchema, Options, str]:
     """The events of a table, and the options in its unit of time."""
-    events, schema = read_table(data, given)
+    events, schema, summary = read_table(data, given)
     plain = schema.plain_times
 
     def length(role: str) -> int | float | None:
@@ -50,7 +50,8 @@ def read(data: Path, given: Mapping[str, Any]) -> tuple[Events, TableSchema, Opt
         peer_period=length("peer_period"),
         embedder=given["embedder"],
         scale=given["scale"],
-        notes=left_out,
+        notes=left_out + ((f"{data.name}: {summary}",) if summary.has_gaps else ()),
+        reading=summary.to_json(),
     )
     return events, schema, options, name_of(data)
 
@@ -82,8 +83,10 @@ def name_of(data: Path) -> str:
     return data.name.split(".")[0]
 
 
-def read_table(data: Path, given: Mapping[str, Any], schema: TableSchema | None = None) -> tuple[Events, TableSchema]:
-    """The labelled events of a table with what was inferred of it, unless it is known, which is shown."""
+def read_table(
+    data: Path, given: Mapping[str, Any], schema: TableSchema | None = None
+) -> tuple[Events, TableSchema, Summary]:
+    """The labelled events of a table with what was inferred of it, unless it is known, and what was left out: shown."""
     source: Any = data
     if str(data) == EXAMPLE:
         source = electricity_table()
@@ -101,7 +104,7 @@ def read_table(data: Path, given: Mapping[str, Any], schema: TableSchema | None 
     Console().print(f"{data.name}: {reading.summary}")
     _check_ids(events)
     _check_classes(events, schema)
-    return events, schema
+    return events, schema, reading.summary
 
 
 def electricity_table() -> pl.DataFrame:

@@ -6,7 +6,7 @@ whatever only weighs answers differently is computed from the answers of the ful
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -127,9 +127,13 @@ def run(
     stream: Stream | None = None,
     name: str = "reviews",
     paper_keys: Float[Tensor, "rows width"] | None = None,
+    reading: Mapping[str, Any] | None = None,
     parts: Sequence[str] = GROUPS,
 ) -> dict[str, Any]:
-    """Train with and without each idea, and write the report. Without a stream there is the rotating boundary alone."""
+    """Train with and without each idea, and write the report. Without a stream there is the rotating boundary alone.
+
+    `reading` is what was left out of the stream's data, for the report.
+    """
     claim(out, force=force, resumable=PARTS)
     kept = Kept(out / PARTS, {"scale": scale, "data": None if stream is None else stream.digest()})
     groups: dict[str, Group] = {}
@@ -146,7 +150,7 @@ def run(
             if "rotating" in parts:
                 _add(groups, "rotating boundary", on_rotating(seed, scale, display, kept), display)
     results = {title: compared(group) for title, group in groups.items()}
-    report = {"scale": scale, "seeds": list(seeds), "groups": results}
+    report = {"scale": scale, "seeds": list(seeds), "reading": reading, "groups": results}
     save_figure(draw(results), out, "ablation")
     path = finish(out, report)
     for title, variants in results.items():

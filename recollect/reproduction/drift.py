@@ -4,7 +4,7 @@ The same for every stream: nothing here knows which data it is given. What an in
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -66,11 +66,13 @@ def run(
     without: Collection[str] = (),
     paper_keys: Tensor | None = None,
     peer_names: Sequence[str] = DEFAULT,
+    reading: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Train and ask everyone, and write the report with its figure.
 
     `paper_keys` are those of the paper's recipe: the first columns of the raw embedding; without them, of the features.
-    `architecture` is that of its networks, and `without` are the tricks of its bag that are left out.
+    `architecture` is that of its networks, and `without` are the tricks of its bag that are left out. `reading` is what
+    was left out of the data, for the report.
     """
     unknown = sorted(set(without) - BAG_OF_TRICKS)
     if unknown:
@@ -98,6 +100,7 @@ def run(
         "scale": scale,
         "seeds": list(seeds),
         "rows": {"past": len(stream.past), "asked": len(stream.asked)},
+        "reading": reading,
         "paper": {"architecture": architecture, "without": sorted(map(str, without))} if papers else None,
         "models": models,
         "bins": means_by_bin(runs.log_probs, stream),

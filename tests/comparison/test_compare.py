@@ -141,6 +141,8 @@ def test_the_settings_can_be_given_back(done: tuple[Path, dict[str, Any], str]) 
 
 def test_a_stopped_comparison_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_table(tmp_path / "events.csv", rows=300)
+    with (tmp_path / "events.csv").open("a") as file:
+        file.write("nonsense\n")
     arguments = [
         tmp_path / "events.csv",
         "--label",
@@ -152,7 +154,7 @@ def test_a_stopped_comparison_goes_on_where_it_was(tmp_path: Path, monkeypatch: 
         "--out",
         tmp_path / "out",
     ]
-    arguments += ["--peer", "majority", "--peer", "logreg_frozen"]
+    arguments += ["--peer", "majority", "--peer", "logreg_frozen", "--bad-rows", "file"]
 
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -170,6 +172,11 @@ def test_a_stopped_comparison_goes_on_where_it_was(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(ours, "answer_all", stop)
     assert invoke(*arguments).exit_code == 0
     assert (tmp_path / "out" / "DONE").exists()
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["reading"] == {"bad_rows": {"wrong number of values": 1}, "late_fields": {}}
+    told = f"events.csv: 300 rows read, 1 bad rows left out (wrong number of values 1); they are in {tmp_path}"
+    assert report["notes"][0].startswith(told)
+    assert report["notes"][0] in (tmp_path / "out" / "report.html").read_text()
     # One peer more is one run more; other data under the same name are another matter.
     more = [*arguments, "--peer", "previous_label", "--force"]
     assert invoke(*more).exit_code == 0
