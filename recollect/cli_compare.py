@@ -18,6 +18,7 @@ from recollect.cli_reproduce import (
     EmbedWidthOption,
     ForceOption,
     IgnoredColumns,
+    LabelDelayOption,
     NumericColumns,
     TextColumns,
     ThreadsOption,
@@ -38,9 +39,7 @@ def compare(
     time_unit: TimeUnitOption = None,
     label: Annotated[str | None, typer.Option(help="Column of labels.", show_default="inferred")] = None,
     known_at: Annotated[str | None, typer.Option(help="Column that says when a label became known.")] = None,
-    label_delay: Annotated[
-        str, typer.Option(help="How long after its row a label is known: 7d, 12h, 30m, or a plain number.")
-    ] = "0",
+    label_delay: LabelDelayOption = "0",
     cutoff: Annotated[
         str, typer.Option(help="Where training ends: a date, a plain time, or the share of rows before it.")
     ] = "0.5",

@@ -17,6 +17,7 @@ from recollect.cli_reproduce import (
     EmbedTokensOption,
     EmbedWidthOption,
     IgnoredColumns,
+    LabelDelayOption,
     NumericColumns,
     TextColumns,
     ThreadsOption,
@@ -44,6 +45,7 @@ def train(
     time_unit: TimeUnitOption = None,
     label: Annotated[str | None, typer.Option(help="Column of labels.", show_default="inferred")] = None,
     known_at: Annotated[str | None, typer.Option(help="Column that says when a label became known.")] = None,
+    label_delay: LabelDelayOption = "0",
     id: Annotated[str | None, typer.Option(help="Column of ids.", show_default="inferred, or file:line")] = None,
     text: TextColumns = None,
     numeric: NumericColumns = None,
@@ -84,7 +86,7 @@ def train(
     """
     settings = dict(locals())
     from recollect.cli_reproduce import default_cache, use_threads
-    from recollect.comparison.settings import cutoff_in, read_table
+    from recollect.comparison.settings import cutoff_in, delay_from, read_table
     from recollect.data.embedding import EmbedderSpec
     from recollect.deployed import append_events, create_history, intake_of
     from recollect.history.writer import HistoryWriter
@@ -111,6 +113,7 @@ def train(
     with told_as_json(as_json):
         known = None if like is None else intake_of(like).schema
         events, schema, summary = read_table(data, {**roles, **features, "bad_rows": bad_rows}, known)
+        events = events.delayed(delay_from(label_delay, schema))
         moment = None if cutoff is None else cutoff_in(events, cutoff, schema.plain_times)
         with Display() as display:
             trained = train_table(
@@ -143,6 +146,7 @@ def ingest(
     model: ModelOption,
     history: HistoryOption,
     create: Annotated[bool, typer.Option("--create", help="Make the history, which isn't there yet.")] = False,
+    label_delay: LabelDelayOption = "0",
     bad_rows: BadRowsOption = "fail",
     cache: CacheOption = None,
     config: SharedConfigOption = None,
@@ -155,14 +159,17 @@ def ingest(
     Example: recollect ingest new.jsonl --model ./model --history ./history
     """
     from recollect.cli_reproduce import default_cache
+    from recollect.comparison.settings import delay_from
     from recollect.data.reading import read_events
     from recollect.deployed import intake_of
     from recollect.ingesting import ingest_events
     from recollect.trained import Trained
 
     trained = Trained.load(model)
-    reading = read_events(data, intake_of(trained).schema, bad_rows=bad_rows)
-    done = ingest_events(reading, trained, history, create=create, cache=cache or default_cache())
+    schema = intake_of(trained).schema
+    delay = delay_from(label_delay, schema)
+    reading = read_events(data, schema, bad_rows=bad_rows)
+    done = ingest_events(reading, trained, history, create=create, label_delay=delay, cache=cache or default_cache())
     if as_json:
         echo_json({"history": history, **vars(done), **reading.summary.to_json()})
     else:

@@ -113,6 +113,9 @@ TimeUnitOption = Annotated[
     Literal["datetime", "seconds", "milliseconds", "microseconds", "nanoseconds", "number"] | None,
     typer.Option(help="What times are: dates, counts since 1970, or plain numbers.", show_default="inferred"),
 ]
+LabelDelayOption = Annotated[
+    str, typer.Option(help="How long after its row a label is known: 7d, 12h, 30m, or a plain number.")
+]
 IgnoredColumns = Annotated[
     list[str] | None, typer.Option(help="A column not to look at; may be repeated.", show_default="inferred")
 ]

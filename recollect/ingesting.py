@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from json import loads
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -28,17 +29,24 @@ class Ingested:
 
 
 def ingest_events(
-    chunks: Iterable[Events], model: Trained, history: str | Path, *, create: bool = False, cache: Path | None = None
+    chunks: Iterable[Events],
+    model: Trained,
+    history: str | Path,
+    *,
+    create: bool = False,
+    label_delay: int | float = 0,
+    cache: Path | None = None,
 ) -> Ingested:
     """Append events read under the model's schema, durably chunk by chunk; with `create` to a new history.
 
     Where the order of rows is the time, new ones come after all that is there. Where rows go by file and line, one that
-    is there already has to be the same. Texts that are in the cache, if there is one, are not embedded again.
+    is there already has to be the same. Labels are known `label_delay` after their rows, in the data's unit of time.
+    Texts that are in the cache, if there is one, are not embedded again.
     """
     schema = intake_of(model).schema
     added = there_already = 0
     with create_history(history, model) if create else HistoryWriter.open(history) as writer:
-        reader, extent = History.open(history), Extent()
+        reader, known, happened = History.open(history), Extent(), Extent("time")
         for events in chunks:
             snapshot = reader.refresh()
             if schema.id is None or schema.time is None:
@@ -47,7 +55,10 @@ def ingest_events(
                     _check_same(events, versions, snapshot, timed=schema.time is not None)
                 if schema.time is None:
                     new = np.array([not rows for rows in versions], bool)
-                    events = _after_all(events, new, extent.next_whole(snapshot))
+                    # After all rows, and so that no label is known before those that are there.
+                    first = max(happened.next_whole(snapshot), ceil(known.next_whole(snapshot) - label_delay))
+                    events = _after_all(events, new, first)
+            events = events.delayed(label_delay)
             done = append_events(writer, model, events, on_duplicate="skip", cache=cache)
             added, there_already = added + done.added, there_already + done.skipped
         return Ingested(added, there_already, writer.version)

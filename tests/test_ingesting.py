@@ -8,8 +8,9 @@ import pytest
 
 from recollect.data.embedding import EmbedderSpec
 from recollect.data.intake import _loaded
-from recollect.errors import ItemError
+from recollect.errors import ItemError, SettingError
 from recollect.history.reader import History
+from recollect.trained import Trained
 from tests.data.hashing_embedder import HashingEmbedder
 from tests.test_deployed import run
 
@@ -34,6 +35,36 @@ def test_where_rows_have_no_time_new_ones_come_after_all_that_is_there(tmp_path:
     assert replayed.height == 30 + 100
     early = replayed.filter(pl.col("id").str.starts_with("old"))["precedents"].explode().drop_nulls()
     assert not early.str.starts_with("new").any()
+
+
+@pytest.mark.parametrize("delay", [5, 2.5])
+def test_rows_without_a_time_come_one_after_the_other_also_if_labels_are_late(tmp_path: Path, delay: float) -> None:
+    where = ["--model", tmp_path / "model", "--history", tmp_path / "history", "--label-delay", delay]
+    for name, first in (("old", 0), ("new", 200), ("newer", 260)):
+        by_order(first, 200 if name == "old" else 60).write_csv(tmp_path / f"{name}.csv")
+    run("train", tmp_path / "old.csv", *where, "--label", "y", "--steps", 2)
+    for name in ("new", "newer"):
+        assert "60 items added" in run("ingest", tmp_path / f"{name}.csv", *where)
+    snapshot = History.open(tmp_path / "history").snapshot
+    assert snapshot.column("time").tolist() == [float(number) for number in range(320)]
+    assert snapshot.column("known_at").tolist() == [number + delay for number in range(320)]
+
+
+def test_a_model_is_trained_and_fed_under_a_delay_of_its_labels(tmp_path: Path) -> None:
+    where = ["--model", tmp_path / "model", "--history", tmp_path / "history"]
+    table = by_order(0, 240).with_columns(
+        when=pl.datetime_range(pl.datetime(2024, 1, 1), pl.datetime(2024, 1, 10, 23), "1h", eager=True)
+    )
+    table[:200].write_csv(tmp_path / "old.csv")
+    table[200:].write_csv(tmp_path / "new.csv")
+    run("train", tmp_path / "old.csv", *where, "--label", "y", "--label-delay", "2d", "--steps", 2)
+    until = Trained.load(tmp_path / "model").trained_on.until
+    run("ingest", tmp_path / "new.csv", "--config", tmp_path / "model" / "config.toml")
+    snapshot = History.open(tmp_path / "history").snapshot
+    assert set((snapshot.column("known_at") - snapshot.column("time")).tolist()) == {2 * 86_400 * 10**9}
+    assert until > snapshot.column("time")[199], "counted in the times of labels"
+    with pytest.raises(SettingError, match="'7' has no unit"):
+        run("ingest", tmp_path / "new.csv", *where, "--label-delay", 7)
 
 
 def test_another_file_of_the_same_name_is_not_taken_for_the_first(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import resource
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from recollect.config import Scale
 from recollect.data.embedding import EmbedderSpec
 from recollect.data.events import Events
 from recollect.data.schema import TableSchema
-from recollect.data.tables.times import LARGEST
 from recollect.errors import SettingError
 from recollect.evaluation.answer_table import answer_table, write_table
 from recollect.evaluation.metrics import accuracy, interval, previous_labels, scores_by_bin
@@ -79,7 +78,7 @@ def compare(
     """Train and ask everyone, and write report.json, report.html, predictions.parquet, the model and the settings."""
     claim(out, force=force, resumable=PARTS)
     prepared = prepare(
-        _delayed(events, options.label_delay),
+        events.delayed(options.label_delay),
         schema,
         cutoff=_cutoff(events, options),
         bins=options.bins,
@@ -184,15 +183,6 @@ def _check_refits(stream: Stream, every: int | float, text: str) -> None:
     count = int((stream.time[-1].item() - stream.cutoff) // every)
     if count > MOST_REFITS:
         raise SettingError(f"--refit {text} would train {count:,} times: choose a longer span")
-
-
-def _delayed(events: Events, delay: int | float) -> Events:
-    """Labels known so much later than their rows happened, where no column says when."""
-    if delay == 0 or not len(events):
-        return events
-    if events.time.dtype == np.int64 and int(events.time.max()) + int(delay) > LARGEST:
-        raise SettingError("with this --label-delay labels would be known after the year 2262: give a shorter one")
-    return replace(events, known_at=events.time + delay)
 
 
 def _cutoff(events: Events, options: Options) -> int | float:

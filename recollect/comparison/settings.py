@@ -41,7 +41,7 @@ def read(data: Path, given: Mapping[str, Any]) -> tuple[Events, TableSchema, Opt
     options = Options(
         cutoff=cutoff,
         share=share,
-        label_delay=_delay(given["label_delay"], schema),
+        label_delay=delay_from(given["label_delay"], schema),
         bins=given["bins"],
         refit=tuple(sorted({length_from(text, plain, "--refit") for text in given["refit"]})),
         seeds=tuple(given["seeds"]),
@@ -56,7 +56,8 @@ def read(data: Path, given: Mapping[str, Any]) -> tuple[Events, TableSchema, Opt
     return events, schema, options, name_of(data)
 
 
-def _delay(text: str, schema: TableSchema) -> int | float:
+def delay_from(text: str, schema: TableSchema) -> int | float:
+    """How long after their rows labels are known; refused where a column says it."""
     delay = span_from(text, schema.plain_times, "--label-delay")
     if delay and schema.known_at is not None:
         raise SettingError(

@@ -16,8 +16,8 @@ from recollect.data.names import Coded, folded, of_whole_numbers
 from recollect.data.schema import TableSchema
 from recollect.data.tables.numbers import says_missing
 from recollect.data.tables.raw import BadRow, RawChunk, Table, column_of
-from recollect.data.tables.times import TimeUnit, in_another_unit, read_times
-from recollect.errors import DataError
+from recollect.data.tables.times import LARGEST, TimeUnit, in_another_unit, read_times
+from recollect.errors import DataError, SettingError
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,14 @@ class Events:
         run = slice(start, stop)
         label = None if self.label is None else self.label[run]
         return Events(self.time[run], self.known_at[run], label, self.id[run], self.columns[run], self.rows[run])
+
+    def delayed(self, delay: int | float) -> "Events":
+        """With labels known so much later than their rows happened, where no column says when."""
+        if delay == 0 or not len(self):
+            return self
+        if self.time.dtype == np.int64 and int(self.time.max()) + int(delay) > LARGEST:
+            raise SettingError("with this --label-delay labels would be known after the year 2262: give a shorter one")
+        return replace(self, known_at=self.time + delay)
 
     @staticmethod
     def concat(chunks: Sequence["Events"]) -> "Events":
