@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
     "--headless=new",
@@ -39,6 +41,13 @@ PATIENCE = 60.0
 
 def find_chromium() -> str | None:
     return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+def chromium_or_skip() -> str:
+    binary = find_chromium()
+    if binary is None:
+        pytest.skip("no chromium or chrome on PATH: the page was not opened in a browser")
+    return binary
 
 
 @contextmanager

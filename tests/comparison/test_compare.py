@@ -15,6 +15,7 @@ from recollect.comparison import compare as comparison
 from recollect.comparison import ours
 from recollect.evaluation.metrics import MEASURES
 from recollect.trained import Trained
+from tests.comparison.browser import chromium, chromium_or_skip
 
 
 def write_table(path: Path, rows: int = 500, new_class: bool = True) -> None:
@@ -73,6 +74,29 @@ def test_the_report_has_every_part(done: tuple[Path, dict[str, Any], str]) -> No
     assert any("'maybe' first comes after the cutoff" in note for note in report["notes"])
     assert any("of a is missing" in note for note in report["notes"])
     assert (folder / "out" / "report.html").stat().st_size > 1000
+
+
+def test_the_page_of_a_comparison_is_whole_in_a_browser(done: tuple[Path, dict[str, Any], str], tmp_path: Path) -> None:
+    folder, report, _ = done
+    with chromium(chromium_or_skip(), tmp_path) as browser:
+        browser.open(folder / "out" / "report.html")
+        assert browser.errors == []
+        assert browser.evaluate('document.querySelector("#verdict h2").textContent') == report["verdict"]["headline"]
+        told = browser.evaluate('[...document.querySelector("#results tbody").rows].map((row) => row.innerText)')
+        assert len(told) == len(report["models"])
+        for name, model in report["models"].items():
+            (row,) = (each for each in told if each.split()[0] == name)
+            assert f"{model['accuracy']['mean']:.3f}".removeprefix("0") in row
+        shown = (
+            '[...document.querySelectorAll("section:not([hidden]) .plot")].map((plot) => [plot.closest("section").id,'
+        )
+        shown += ' plot.querySelectorAll("svg[role=img] :is(path, polyline, rect, circle)").length])'
+        drawn = browser.evaluate(shown)
+        assert {section for section, _ in drawn} == {"over-time", "calibration", "precedents", "drift"}
+        assert all(count > 0 for _, count in drawn), drawn
+        lines = '[...document.querySelectorAll("#over-time .plot g[data-series]")].length'
+        assert browser.evaluate(lines) == len(report["models"])
+        assert browser.evaluate('document.querySelectorAll(".example").length') > 0
 
 
 def test_spans_and_moments_are_told_as_people_write_them(done: tuple[Path, dict[str, Any], str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from recollect.comparison.page import write_page
 from recollect.evaluation.results import COLUMNS, LESS_IS_BETTER, STYLES
-from tests.comparison.browser import Browser, chromium, find_chromium
+from tests.comparison.browser import Browser, chromium, chromium_or_skip
 
 NASTY = """</script><script>document.title="taken"</script><img src=x onerror="alert(1)"> & 'q' "q" <!-- \u2028 é"""
 PERIODS = 24
@@ -236,10 +236,7 @@ def test_any_part_may_be_missing(tmp_path: Path, missing: str, none: bool) -> No
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    binary = find_chromium()
-    if binary is None:
-        pytest.skip("no chromium or chrome on PATH: the page was not opened in a browser")
-    with chromium(binary, tmp_path_factory.mktemp("profile")) as started:
+    with chromium(chromium_or_skip(), tmp_path_factory.mktemp("profile")) as started:
         yield started
 
 

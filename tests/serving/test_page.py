@@ -9,7 +9,7 @@ import pytest
 
 from recollect.client import Client
 from recollect.serving.settings import Tokens
-from tests.comparison.browser import Browser, chromium, find_chromium
+from tests.comparison.browser import Browser, chromium, chromium_or_skip
 from tests.serving.server import served, wait_for
 from tests.serving.test_service import ROW
 
@@ -18,10 +18,7 @@ TOKEN = "a-token-for-the-page"
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    binary = find_chromium()
-    if binary is None:
-        pytest.skip("there is no Chromium here")
-    with chromium(binary, tmp_path_factory.mktemp("profile")) as running:
+    with chromium(chromium_or_skip(), tmp_path_factory.mktemp("profile")) as running:
         yield running
 
 
