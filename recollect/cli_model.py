@@ -234,9 +234,10 @@ def explain(
     config: SharedConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Answers with the precedents they rest on: which items, how old, with what weight.
+    """Answers with their precedents: which items the network was shown, how old, with what weight.
 
-    Ages are days, or steps of the time where it is plain numbers or the order of the rows.
+    The labels of other near items count in an answer as well. Ages are days, or steps of the time where it is plain
+    numbers or the order of the rows.
 
     Example: recollect explain today.csv --model ./model --history ./history --row 0
     """

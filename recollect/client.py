@@ -50,7 +50,7 @@ class ServiceUnreachable(RecollectError):
 
 @dataclass(frozen=True)
 class Precedent:
-    """An item that an answer rests on; `row` is None without the scope payloads."""
+    """An item that the network was shown to answer; `row` is None without the scope payloads."""
 
     id: str
     label: str

@@ -37,8 +37,9 @@ ROW = "row"
 
 @dataclass(frozen=True)
 class Precedent:
-    """An item that an answer rests on: how old it was then, with what label, and how much the classifier attended to
-    it. `similarity` is the cosine of its key and the input's."""
+    """An item that the network was shown: how old it was then, with what label, and how much the network attended to
+    it. `similarity` is the cosine of its key and the input's. The labels of other near items count in an answer as
+    well."""
 
     id: str | int
     label: str

@@ -95,7 +95,7 @@ class PredictRequest(Model):
 
 
 class PrecedentOut(BaseModel):
-    """An item the answer rests on. `age` is in days, or in the table's own unit where times are plain numbers."""
+    """An item the network was shown. `age` is in days, or in the table's own unit where times are plain numbers."""
 
     id: str
     label: str
