@@ -19,8 +19,8 @@ This page is made from the commands' own `--help`.
 
 Exit codes are 0 for done, 1 for failed, with one line that says why and what to do, 2 for wrong usage, and 130 for
 stopped with Ctrl-C. With `--json` standard output holds nothing but JSON. What writes a result writes its settings
-beside it as TOML; give the file back with `--config`, and what is typed beside it goes first. `recollect
---install-completion` makes the shell complete commands and options.
+beside it as TOML; give the file back with `--config`, and what is typed beside it goes first. After
+`recollect --install-completion` the shell completes commands and options.
 """
 
 
