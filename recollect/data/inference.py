@@ -45,6 +45,7 @@ def infer_schema(
 ) -> TableSchema:
     """Roles for all columns of a table. `time=ROW_ORDER` says that the order of the rows is the time.
 
+    `time_unit` is what times are, those in `known_at` too where they can be so.
     Numbers are numeric, whatever they count; true and false, texts that repeat and numbers called ..._id are
     categorical, texts of several words text, lists of numbers embeddings. Texts that hardly ever repeat are taken for
     identifiers and ignored, unless declared.
@@ -96,7 +97,9 @@ def infer_schema(
             raise DataError(f"the column {name} holds no list of numbers: declare it as something else, or give lists")
     ignored = {name: why.pop(name) for name, role in roles.items() if role == "ignored"}
     unit = time_unit or (None if found_time is None else find_unit(column_of(first_rows, found_time), found_time))
-    known_unit = None if found_known_at is None else find_unit(column_of(first_rows, found_known_at), found_known_at)
+    known_unit = None
+    if found_known_at is not None:
+        known_unit = _known_at_unit(column_of(first_rows, found_known_at), found_known_at, time_unit)
     if found_label is not None:
         why |= _leaks(first_rows, found_label, roles)
 
@@ -145,6 +148,14 @@ def infer_features(rows: pl.DataFrame) -> TableSchema:
 
 def _find_known_at(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
     return ("known_at", "by its name") if "known_at" in free else (None, "")
+
+
+def _known_at_unit(values: pl.Series, name: str, declared: TimeUnit | None) -> TimeUnit:
+    """As the time's, if it was declared: small counts look like plain numbers in both. A count says nothing of dates,
+    nor a date of counts."""
+    if declared is not None and read_times(values, declared).null_count() < len(values):
+        return declared
+    return find_unit(values, name)
 
 
 def _find_time(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:

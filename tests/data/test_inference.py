@@ -1,12 +1,15 @@
 """First rows tell what columns are; what is declared stands."""
 
 import datetime
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from recollect.data.inference import infer_schema
+from recollect.data.reading import first_rows, read_all
 from recollect.data.tables.times import ROW_ORDER
 from recollect.errors import DataError
 
@@ -85,6 +88,28 @@ def test_declared_roles_win() -> None:
 
 def test_a_declared_unit_wins() -> None:
     assert infer_schema(ROWS, time="timestamp", time_unit="microseconds").time_unit == "microseconds"
+
+
+def test_a_declared_unit_holds_for_both_times() -> None:
+    rows = pl.DataFrame({"time": [1, 2, 3], "known_at": [2, 3, 4], "label": [0, 1, 0]})
+    for unit in ("seconds", "milliseconds", "number"):
+        schema = infer_schema(rows, time_unit=unit)
+        assert (schema.time_unit, schema.known_at_unit) == (unit, unit)
+    counts = pl.Series("time", [86_400, 172_800, 259_200])
+    dates = pl.Series("known_at", ["1970-01-05", "1970-01-06", "1970-01-07"])
+    for known_at in (dates, dates.str.to_date(), dates.str.to_datetime()):
+        schema = infer_schema(rows.with_columns(counts, known_at), time_unit="seconds")
+        assert (schema.time_unit, schema.known_at_unit) == ("seconds", "datetime")
+    turned = rows.with_columns(dates.alias("time"), (1_700_000_000 + counts).alias("known_at"))
+    assert infer_schema(turned, time_unit="datetime").known_at_unit == "seconds"
+
+
+def test_small_counts_with_a_known_at_are_read_by_the_declared_unit(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("time,known_at,x,label\n" + "".join(f"{row},{row + 5},{row % 3},{row % 2}\n" for row in range(40)))
+    events, _ = read_all(path, infer_schema(first_rows(path), time_unit="seconds"))
+    assert events.time.dtype == np.int64
+    assert set((events.known_at - events.time).tolist()) == {5 * 10**9}
 
 
 def test_a_column_that_is_not_there_is_named() -> None:
