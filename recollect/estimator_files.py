@@ -15,7 +15,7 @@ from recollect.data.embedding import EmbedderSpec
 from recollect.errors import CheckpointError, SettingError
 from recollect.history.growing import GrowingHistory
 from recollect.trained import MODEL as MODEL_FILE
-from recollect.trained import Trained, check_replaceable
+from recollect.trained import Trained, check_replaceable, put_in_place
 
 FORMAT = 1
 ESTIMATOR, MODEL, ITEMS = "estimator.json", "model", "items.safetensors"
@@ -46,8 +46,7 @@ def write_kept(folder: Path, kept: Kept, model: Trained, history: GrowingHistory
     plain = asdict(kept) | {"classes": [kept.classes.dtype.str, labels], "format": FORMAT, "sha256": checksums}
     written = {"estimator": plain, "sha256": _digest(json.dumps(plain, indent=1))}
     (beside / ESTIMATOR).write_text(json.dumps(written, indent=1))
-    shutil.rmtree(folder, ignore_errors=True)
-    beside.rename(folder)
+    put_in_place(beside, folder)
 
 
 def plain_value(value: Any) -> Any:

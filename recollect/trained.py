@@ -97,8 +97,7 @@ class Trained:
         }
         text = json.dumps(plain, indent=1)
         (beside / MODEL).write_text(json.dumps({"model": plain, "sha256": _digest_of(text)}, indent=1))
-        shutil.rmtree(folder, ignore_errors=True)
-        beside.rename(folder)
+        put_in_place(beside, folder)
 
     @staticmethod
     def load(folder: Path | str) -> "Trained":
@@ -206,6 +205,17 @@ def check_replaceable(folder: Path, mark: str, what: str, *, force: bool) -> Non
         raise OutputExistsError(
             f"{folder} is not empty: choose another place for the {what}, or replace it (--force, or force=True)"
         )
+
+
+def put_in_place(made: Path, folder: Path) -> None:
+    """A folder that was made beside another takes its place. Stopped at any moment, at least one of them is whole: the
+    old one is then there, or beside as `.NAME.old`."""
+    old = folder.with_name(f".{folder.name}.old")
+    if folder.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)
+    made.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _digest(path: Path) -> str:

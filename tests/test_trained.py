@@ -46,6 +46,31 @@ def test_a_model_is_not_overwritten_unasked(fitted: Fitted, tmp_path: Path) -> N
     fitted.model.save(tmp_path / "model", force=True)
 
 
+@pytest.mark.parametrize("stopped_before", [0, 1])
+def test_a_model_that_is_being_replaced_is_never_lost(
+    fitted: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_before: int
+) -> None:
+    folder, old = tmp_path / "model", replace(fitted.model, classes=("old", "older"))
+    old.save(folder)
+    rename, renamed = Path.rename, []
+
+    def stop(path: Path, target: Path) -> Path:
+        if len(renamed) == stopped_before:
+            raise KeyboardInterrupt
+        renamed.append(path)
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", stop)
+        with pytest.raises(KeyboardInterrupt):
+            fitted.model.save(folder, force=True)
+    left = folder if folder.exists() else tmp_path / ".model.old"
+    assert Trained.load(left).classes == ("old", "older")
+    fitted.model.save(folder, force=True)
+    assert Trained.load(folder).classes == fitted.model.classes
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 @pytest.mark.parametrize("name", [MODEL, WEIGHTS, KEYS, TREES])
 def test_a_changed_file_is_not_loaded(fitted: Fitted, tmp_path: Path, name: str) -> None:
     fitted.model.save(tmp_path / "model")
