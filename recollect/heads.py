@@ -1,9 +1,9 @@
 """All the ways a model can answer, side by side, and how much each of them counts.
 
 The network answers without its precedents, trusting them, and wary of them; trees answer without any; labels of near
-items answer by a vote and by correcting what network and trees say together. The hedge weighs these heads by what each
-would have said of items whose labels are known by now. Nothing here learns: the weights follow from the model and the
-visible history alone, so they replay exactly.
+items answer by a vote and by correcting what network and trees say together, and so do regressions over the newest
+items. The hedge weighs these heads by what each would have said of items whose labels are known by now. Nothing here
+learns: all follows from the model and the visible history alone, so it replays exactly.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,19 @@ from recollect.model.neighbours import corrected, kernel, nearest, vote, with_ne
 from recollect.model.trees import together
 from recollect.predictor import TILE_ROWS, Predictor, repeated
 from recollect.records import Visible
+from recollect.regressions import Regressions
 
-HEADS = ("no_context", "trees", "trusting", "wary", "vote", "corrected_recent", "corrected")
+HEADS = (
+    "no_context",
+    "trees",
+    "trusting",
+    "wary",
+    "vote",
+    "corrected_recent",
+    "corrected",
+    "regression_recent",
+    "regression",
+)
 WITHOUT_A_RECORD = "wary"
 """The head that answers where nothing is known yet of how the heads did."""
 
@@ -29,6 +40,8 @@ NEIGHBOURS = 32
 CORRECTING = 64
 RECENT = Window(items=1024)
 LONG = Window(items=8192)
+REGRESSED = (1024, 4096)
+"""How many of the newest items each regression looks back on."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,7 @@ class Heads:
     lookup: Lookup
     plain: Float[Tensor, "rows classes"]
     untrained_from: int
+    regressions: Regressions
 
     @torch.no_grad()
     def answers(self, inputs: Inputs) -> HeadAnswers:
@@ -114,6 +128,8 @@ class Heads:
         near, closeness = (torch.cat(parts) for parts in zip(*found, strict=True))
         both = corrected(torch.cat([plain] * 2), self._plain_at(near), self._labels(near), closeness)
         by_neighbours += zip(both.chunk(2), near.chunk(2), closeness.chunk(2), strict=True)
+        # Of classes that no training knew the nearest tell, here too.
+        by_neighbours += [(self._regression(inputs, plain, items), *by_neighbours[-1][1:]) for items in REGRESSED]
         met = [int(self._labels(near).masked_fill(near < 0, 0).max()) + 1 for _, near, _ in by_neighbours]
         classes = max(known, *met, *(answer.shape[1] for answer in said))
         said = [F.pad(answer, (0, classes - answer.shape[1]), value=-torch.inf) for answer in said]
@@ -123,6 +139,12 @@ class Heads:
         attended = torch.zeros(precedents.shape) if attention is None else attention
         _, near, closeness = by_neighbours[-1]
         return HeadAnswers(torch.stack(said, dim=1), near, closeness, precedents, attended)
+
+    def _regression(
+        self, inputs: Inputs, plain: Float[Tensor, "batch classes"], window: int
+    ) -> Float[Tensor, "batch classes"]:
+        view, stop = self.lookup.view, inputs.visible.stop
+        return self.regressions.answers(inputs.own_keys, plain, stop, window, view, self.plain, self.untrained_from)
 
     def _untrained(self, visible: Visible) -> Visible:
         return replace(visible, start=visible.start.clamp(min=self.untrained_from).minimum(visible.stop))

@@ -20,6 +20,7 @@ from recollect.inputs import Lookup
 from recollect.model.hedge import adjusted, item_losses, mixed, shared_after
 from recollect.predictor import Predictor
 from recollect.records import Features
+from recollect.regressions import Regressions
 
 BLOCK = 4096
 """Weights begin anew at every so many items, from the block before: so that they follow from the last few thousand
@@ -79,6 +80,7 @@ class Live:
         self.predictor, self.table, self.window = predictor, table, window
         self.trained_on, self.num_classes = trained_on, num_classes
         self._weights: dict[tuple[tuple[str, ...], int], Float[Tensor, "moments heads"]] = {}
+        self._regressions = Regressions()
         self.unscored = 0
         self._unscored_from: int | None = None
         self._forget()
@@ -88,7 +90,12 @@ class Live:
         self._plain = torch.full((0, self.num_classes), torch.nan)
         self._losses = torch.full((0, len(HEADS)), torch.nan)
         self._last_scored: int | float | None = None
+        self._forget_fits()
+
+    def _forget_fits(self) -> None:
+        """Of weights and regressions: they go by position."""
         self._weights.clear()
+        self._regressions.forget()
 
     def follow(self, source: Source) -> None:
         """See what a newer state of the history holds; nothing is computed yet."""
@@ -102,7 +109,7 @@ class Live:
             in_place = view.items.row.data_ptr() == old.items.row.data_ptr()  # then old rows stand where they stood
             same = in_place or torch.equal(view.items.row[: len(old.items)], old.items.row)
             if not same or len(view.items) < len(old.items) or len(view.gone) != len(old.gone):
-                self._weights.clear()  # positions moved, or items no longer count
+                self._forget_fits()  # positions moved, or items no longer count
         if source.num_rows > len(self._plain):
             more = source.num_rows - len(self._plain) + source.num_rows // 8
             self._plain = F.pad(self._plain, (0, 0, 0, more), value=torch.nan)
@@ -121,11 +128,11 @@ class Live:
             return
         for part in (view.items, view.tail):
             self._losses[part.row[part.time > earliest]] = torch.nan
-        self._weights.clear()
+        self._forget_fits()
 
     @property
     def heads(self) -> Heads:
-        return Heads(self.predictor, self.lookup, self._plain, self.untrained_from)
+        return Heads(self.predictor, self.lookup, self._plain, self.untrained_from, self._regressions)
 
     def answer(
         self,
@@ -239,7 +246,7 @@ class Live:
         the caller to know."""
         rows, view = record["rows"], self.lookup.view
         self._plain[rows], self._losses[rows] = record["plain"], record["losses"]
-        self._weights.clear()
+        self._forget_fits()
         self._note_scored(view.at("time", view.positions_of(rows)))
         self._unscore_for(rows_then)
 

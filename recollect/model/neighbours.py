@@ -96,7 +96,7 @@ def corrected(
     weights = weights * (labels < classes)
     labels = labels.clamp(0, classes - 1)
     # Neighbours last: there are more of them than classes, and sums over classes then go over whole rows of them.
-    logits = _centred(plain_of_items).transpose(1, 2).contiguous()
+    logits = centred(plain_of_items).transpose(1, 2).contiguous()
     target = F.one_hot(labels, classes).transpose(1, 2).to(logits.dtype).contiguous()
     theta = torch.cat([logits.new_ones(batch, 1), logits.new_zeros(batch, classes)], dim=1)
     start = theta.clone()
@@ -125,7 +125,7 @@ def corrected(
         better = after <= now
         theta = torch.where(better.unsqueeze(1), theta - step, theta)
         now = torch.where(better, after, now)
-    return F.log_softmax(theta[:, :1] * _not_apart(_centred(plain), logits, weights) + theta[:, 1:], dim=-1)
+    return F.log_softmax(theta[:, :1] * _not_apart(centred(plain), logits, weights) + theta[:, 1:], dim=-1)
 
 
 def _not_apart(
@@ -171,6 +171,7 @@ def _newton_step(
     return step
 
 
-def _centred(log_probs: Float[Tensor, "*lead classes"]) -> Float[Tensor, "*lead classes"]:
+def centred(log_probs: Float[Tensor, "*lead classes"]) -> Float[Tensor, "*lead classes"]:
+    """Logits around nothing, cut where they would be too sure to be corrected."""
     finite = log_probs.clamp(min=-30.0)
     return (finite - finite.mean(-1, keepdim=True)).clamp(-LARGEST_LOGIT, LARGEST_LOGIT)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recollect.deployed import Deployed
 
-FORMAT = 2
+FORMAT = 3
 
 
 class HeadsRecord:

@@ -1,0 +1,66 @@
+"""A regression of the newest labels on keys and on the plain answer. Where a change is spread over all of key space, 64
+neighbours are too few to tell its direction; a line through thousands of items does.
+
+Knows keys, labels and what the plain classifier said of each item; nothing of features, of time or of what made keys.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from recollect.model.neighbours import centred
+
+STEPS = 20
+SHRINKAGE = 10.0
+"""How strongly weights of keys are held at nothing: as if so many items more spoke against each. The weights of the
+plain answer are held at what leaves it as it is, by one item."""
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Class logits are linear in a key, less `mean` and by its `scale`, in the plain logits and in one."""
+
+    mean: Float[Tensor, " key_dim"]
+    scale: Float[Tensor, ""]
+    weights: Float[Tensor, "columns classes"]
+
+    def __call__(
+        self, keys: Float[Tensor, "batch key_dim"], plain: Float[Tensor, "batch classes"]
+    ) -> Float[Tensor, "batch classes"]:
+        """Log-probabilities by keys and plain answers."""
+        return F.log_softmax(_columns((keys - self.mean) / self.scale, plain) @ self.weights, dim=1)
+
+
+def regress(
+    keys: Float[Tensor, "items key_dim"], plain: Float[Tensor, "items classes"], labels: Int[Tensor, " items"]
+) -> Regression:
+    """Fitted to items, of which there is at least one; each has a label that the plain answer has a place for.
+
+    Naively: the weights with the lowest nll and penalty together. No step can raise that: for each class the second
+    derivatives of a softmax are at most half the products of the columns (Böhning's bound), so that dividing by these
+    never goes too far, and they are factored once. Begun anew each time and stopped after STEPS, the weights follow
+    from these items alone.
+    """
+    mean = keys.mean(0)
+    scale = (keys - mean).square().mean().sqrt().clamp(min=1e-12)
+    columns = _columns((keys - mean) / scale, plain)
+    key_dim, classes = keys.shape[1], plain.shape[1]
+    start = F.pad(torch.eye(classes, device=keys.device), (0, 0, key_dim, 1))
+    held = F.pad(keys.new_full((key_dim,), SHRINKAGE), (0, classes + 1), value=1.0)
+    factor = torch.linalg.cholesky(0.5 * columns.T @ columns + torch.diag(held))
+    target = F.one_hot(labels, classes).to(columns.dtype)
+    weights = start
+    for _ in range(STEPS):
+        wrong = F.softmax(columns @ weights, dim=1) - target
+        gradient = columns.T @ wrong + held.unsqueeze(1) * (weights - start)
+        weights = weights - torch.cholesky_solve(gradient, factor)
+    return Regression(mean, scale, weights)
+
+
+def _columns(
+    keys: Float[Tensor, "rows key_dim"], plain: Float[Tensor, "rows classes"]
+) -> Float[Tensor, "rows columns"]:
+    return torch.cat([keys, centred(plain), keys.new_ones(len(keys), 1)], dim=1)
