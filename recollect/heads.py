@@ -20,7 +20,7 @@ from recollect.model.neighbours import corrected, kernel, nearest, vote, with_ne
 from recollect.model.trees import together
 from recollect.predictor import TILE_ROWS, Predictor, repeated
 from recollect.records import Visible
-from recollect.regressions import Regressions
+from recollect.regressions import Regressions, Untrained
 
 HEADS = (
     "no_context",
@@ -143,8 +143,8 @@ class Heads:
     def _regression(
         self, inputs: Inputs, plain: Float[Tensor, "batch classes"], window: int
     ) -> Float[Tensor, "batch classes"]:
-        view, stop = self.lookup.view, inputs.visible.stop
-        return self.regressions.answers(inputs.own_keys, plain, stop, window, view, self.plain, self.untrained_from)
+        untrained = Untrained(self.lookup.view, self.plain, self.untrained_from)
+        return self.regressions.answers(inputs.own_keys, plain, inputs.visible, window, untrained)
 
     def _untrained(self, visible: Visible) -> Visible:
         return replace(visible, start=visible.start.clamp(min=self.untrained_from).minimum(visible.stop))

@@ -110,6 +110,8 @@ class Live:
             same = in_place or torch.equal(view.items.row[: len(old.items)], old.items.row)
             if not same or len(view.items) < len(old.items) or len(view.gone) != len(old.gone):
                 self._forget_fits()  # positions moved, or items no longer count
+            elif len(view.tail) != len(old.tail):
+                self._regressions.forget()
         if source.num_rows > len(self._plain):
             more = source.num_rows - len(self._plain) + source.num_rows // 8
             self._plain = F.pad(self._plain, (0, 0, 0, more), value=torch.nan)

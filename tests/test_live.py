@@ -16,6 +16,12 @@ from recollect.records import Clock
 from tests.evaluation.test_replay import CLASSES, MODEL, rows
 
 
+@pytest.fixture(autouse=True)
+def regressions_of_few_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that these short histories have some, made anew every other item."""
+    monkeypatch.setattr("recollect.heads.REGRESSED", (16, 32))
+
+
 @dataclass(frozen=True)
 class Growing(MemoryHistory):
     """The first items of a history, some of them erased."""
