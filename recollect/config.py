@@ -21,6 +21,7 @@ class ModelSettings:
     """Shape of the networks. `recency` is where that coordinate's query starts, in logits per unit of time; None: none.
 
     `dates` lets models see absolute time, as the paper does; `ages` shows the classifier how old each item is.
+    `pointer` makes part of each class probability the attention on items of that class.
     `similarity` mixes learned queries with the input's own key; "only" asks with that key and learns no query.
     """
 
@@ -33,6 +34,7 @@ class ModelSettings:
     num_retrieved: int = 16
     retrieve: Literal["items", "labels"] = "items"
     ages: bool = True
+    pointer: bool = True
     dates: bool = False
     recency: float | None = 60.0
     similarity: bool | Literal["only"] = False

@@ -186,6 +186,7 @@ def make_system(
         latents=model.latents,
         blocks=model.blocks,
         ages=model.ages and has_times,
+        pointer=model.pointer,
         recency=model.recency if has_times else None,
         similarity=model.similarity,
         groups=groups,

@@ -52,6 +52,7 @@ def build_system(
     latents: int = 128,
     blocks: int = 2,
     ages: bool = False,
+    pointer: bool = True,
     recency: float | None = None,
     similarity: bool | Literal["only"] = False,
     groups: Sequence[SlotGroup] | None = None,
@@ -59,7 +60,8 @@ def build_system(
     """A system of one of three architectures.
 
     mlp: the paper's synthetic settings, ReLU MLPs with the `hidden` widths on a shared input layer of `width`.
-    perceiver: the paper's reviews setting. precedents: ours, attention over items and queries by learned similarity.
+    perceiver: the paper's reviews setting. precedents: ours, attention over items, with or without a `pointer` to their
+    labels, and queries by learned similarity.
     `recency` is how many logits a unit of time is worth at the start, None for no recency coordinate. With
     `similarity` queries are learned as a residual to the input's own key; "only" leaves nothing of them to learn, so
     that an input retrieves what is most like it. With `groups` the slots of precedents are grouped, `num_retrieved` in
@@ -102,6 +104,7 @@ def build_system(
             heads=heads,
             blocks=blocks,
             ages=ages,
+            pointer=pointer,
         )
     levels = None
     if retrieves and (groups is not None or recency is not None):

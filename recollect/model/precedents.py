@@ -42,6 +42,7 @@ class PrecedentClassifier(nn.Module):
         heads: int,
         blocks: int,
         ages: bool = True,
+        pointer: bool = True,
     ) -> None:
         super().__init__()
         self.num_retrieved, self.num_classes, self.label_classes = num_retrieved, num_classes, label_classes
@@ -63,7 +64,7 @@ class PrecedentClassifier(nn.Module):
         self.blocks = nn.ModuleList(ReadingBlock(width, heads) for _ in range(blocks))
         self.norm = nn.LayerNorm(width)
         self.head = RowLinear(width, num_classes)
-        self.points = label_classes > 0
+        self.points = pointer and label_classes > 0
         if self.points:
             self.point_from = RowLinear(width, width)
             self.gate = RowLinear(width, 1)

@@ -75,6 +75,7 @@ class Ours:
 
     recipe: Recipe
     recent_share: float = RECENT_SHARE
+    key_refreshes: int = 0
 
 
 def our_recipes(full: Recipe) -> dict[str, Ours]:
@@ -86,6 +87,8 @@ def our_recipes(full: Recipe) -> dict[str, Ours]:
         "rehearsed regions": Ours(_rehearsing(full, region=0.0)),
         "rehearsed change points": Ours(_rehearsing(full, change_point=0.0)),
         "ages": Ours(with_model(full, ages=False)),
+        "the pointer": Ours(with_model(full, pointer=False)),
+        "keys that stay (made anew twice)": Ours(full, key_refreshes=2),
         "recent slots (all nearest)": Ours(full, recent_share=0.0),
         "nearest slots (all recent)": Ours(full, recent_share=1.0),
         "input dropout": Ours(_dropping(full, input=0.0)),
@@ -104,6 +107,7 @@ def rotating_recipes(sizes: rotating.Sizes) -> dict[str, Recipe]:
         "rehearsal": _rehearsing(full, probability=0.0),
         "the recency coordinate": with_model(full, recency=None),
         "ages": with_model(full, ages=False),
+        "the pointer": with_model(full, pointer=False),
         "leave-one-out (greedy baseline)": with_step(full, estimator="greedy_baseline"),
         "several chains (greedy baseline)": with_step(full, estimator="greedy_baseline", samples=1),
         "all of it (the paper's recipe)": rotating.rotating_recipe("paper", sizes),
@@ -186,7 +190,7 @@ def on_stream(stream: Stream, seed: int, scale: Scale, display: Display, kept: K
         started = time.perf_counter()
         sizes = replace(usual, recent_share=ours.recent_share)
         bar = display.bar(f"{name} {seed}", sizes.steps)
-        fitted = fit(stream, ours.recipe, seed=seed, sizes=sizes, bar=bar)
+        fitted = fit(stream, ours.recipe, seed=seed, sizes=sizes, bar=bar, key_refreshes=ours.key_refreshes)
         live = fitted.live()
         replayed = answer_all(live, stream, display, name)
         seconds = time.perf_counter() - started
@@ -219,6 +223,7 @@ def _once(kept: Kept, name: str, compute: Callable[[], Group]) -> Iterator[tuple
 def other_hedges(live: Live, replayed: Replayed) -> dict[str, Float[Tensor, "rows classes"]]:
     """The same answers of the heads, mixed without one of them, by their overall record alone, and not at all."""
     found = {f"the head {name}": hedged_by(live, replayed, [each for each in HEADS if each != name]) for name in HEADS}
+    found["both regressions"] = hedged_by(live, replayed, [each for each in HEADS if not each.startswith("regression")])
     found["weights by near items"] = hedged_by(live, replayed, nearby=False)
     return found | {f"the hedge (head {name} alone)": replayed.head(name) for name in ALONE}
 

@@ -24,10 +24,12 @@ def make(
     num_retrieved: int = RETRIEVED,
     ages: bool = True,
     input_specs: Sequence[FeatureSpec] = INPUT_SPECS,
+    pointer: bool = True,
 ) -> PrecedentClassifier:
     torch.manual_seed(0)
+    shape = {"width": WIDTH, "heads": 2, "blocks": 2}
     return PrecedentClassifier(
-        input_specs, specs, num_retrieved, num_classes, label_classes, width=WIDTH, heads=2, blocks=2, ages=ages
+        input_specs, specs, num_retrieved, num_classes, label_classes, **shape, ages=ages, pointer=pointer
     )
 
 
@@ -137,6 +139,15 @@ def test_the_pointer_gives_each_class_the_attention_on_its_items() -> None:
     head = torch.where(shown, (probs[..., :3] - 0.25 * pointed[..., :3]) / 0.75, probs[..., :3])
     torch.testing.assert_close(head.sum(-1), torch.ones(BATCH, CHAINS))
     torch.testing.assert_close(probs.sum(-1), torch.ones(BATCH, CHAINS))
+
+
+def test_without_a_pointer_labels_are_read_and_nothing_is_pointed_at() -> None:
+    classifier, items = make(pointer=False), make_items()
+    answer = classifier(make_state(), full(items, 0), keep(True))
+    other = classifier(make_state(), full(items, 1), keep(True))
+    assert answer.weights is None
+    assert not torch.allclose(answer.log_probs, other.log_probs)
+    assert classifier(make_state(), full(items, 7), keep(True)).log_probs.shape[-1] == 3
 
 
 def test_a_new_class_is_impossible_for_those_who_did_not_meet_it() -> None:

@@ -41,7 +41,7 @@ def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None
     ours, papers, boundary = (
         report["groups"][title] for title in ("few, ours", "few, the paper's", "rotating boundary")
     )
-    assert len(ours) == 2 + len(HEADS) + 1 + 3 + 1
+    assert len(ours) == 2 + len(HEADS) + 2 + 3 + 1
     assert list(papers) == [FULL, "item dropout"]
     assert list(boundary) == [FULL, "ages"]
     for group in (ours, papers, boundary):
