@@ -28,6 +28,7 @@ EXACT_IN_JAVASCRIPT = 2**53
 MEASURES = {
     "accuracy": ("accuracy", "share of answers that were right; higher is better"),
     "balanced_accuracy": ("balanced accuracy", "the same, every class counting alike; higher is better"),
+    "auc": ("AUC", "how often a row of a class is given more of it than one of another; higher is better"),
     "nll": ("log loss", "how surprising the truth was; lower is better"),
     "brier": ("Brier score", "squared distance of the probabilities from the truth; lower is better"),
     "ece": ("calibration error", "gap between confidence and accuracy; lower is better"),

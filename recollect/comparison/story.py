@@ -23,7 +23,6 @@ from recollect.evaluation.metrics import (
 from recollect.evaluation.output import moment
 from recollect.evaluation.stream import Stream
 
-SHOWN_MEASURES = ("accuracy", "balanced_accuracy", "nll", "brier", "ece", "kappa", "coverage")
 AGE_BINS = 24
 EXAMPLES = 12
 LONGEST_VALUE = 300
@@ -44,8 +43,8 @@ def over_time(runs: Mapping[str, Sequence[LogProbs]], stream: Stream) -> dict[st
     }
     for name, seeds in runs.items():
         curves = {}
-        for measure in SHOWN_MEASURES:
-            values = np.stack([per_bin(MEASURES[measure], run, labels, bins) for run in seeds])
+        for measure, of_rows in MEASURES.items():
+            values = np.stack([per_bin(of_rows, run, labels, bins) for run in seeds])
             curves[measure] = {
                 "mean": _plain(values.mean(0)),
                 "low": _plain(values.min(0)),
