@@ -30,7 +30,7 @@ def test_a_record_is_used_where_it_fits(place: Path, tmp_path: Path) -> None:
     for name, tensor in deployed.live.record().items():
         assert torch.equal(tensor, again.live.record()[name])
     data = record.path.read_bytes()
-    for damaged in (data[:-1], data[:-1] + b"x", b"{}\n" + data, b"", data.replace(b'"format": 2', b'"format": 1')):
+    for damaged in (data[:-1], data[:-1] + b"x", b"{}\n" + data, b"", data.replace(b'"format": 3', b'"format": 2')):
         record.path.write_bytes(damaged)
         assert not HeadsRecord(Deployed.open(place / "model", place / "history"), tmp_path).load()
     record.path.write_bytes(data)
