@@ -2,8 +2,9 @@
 
 The network answers without its precedents, trusting them, and wary of them; trees answer without any; labels of near
 items answer by a vote and by correcting what network and trees say together, and so do regressions over the newest
-items. The hedge weighs these heads by what each would have said of items whose labels are known by now. Nothing here
-learns: all follows from the model and the visible history alone, so it replays exactly.
+items; and the last head is a pool of the others. The hedge weighs these heads by what each would have said of items
+whose labels are known by now. Nothing here learns: all follows from the model and the visible history alone, so it
+replays exactly.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from torch import Tensor
 from recollect.history.visibility import Window
 from recollect.inputs import Inputs, Lookup
 from recollect.model.neighbours import corrected, kernel, nearest, vote, with_new_classes
+from recollect.model.pool import even, pooled
 from recollect.model.trees import together
 from recollect.predictor import TILE_ROWS, Predictor, repeated
 from recollect.records import Visible
@@ -32,7 +34,11 @@ HEADS = (
     "corrected",
     "regression_recent",
     "regression",
+    "pooled",
 )
+POOLED = len(HEADS) - 1
+"""How many heads the last one makes one answer of: all others."""
+
 WITHOUT_A_RECORD = "wary"
 """The head that answers where nothing is known yet of how the heads did."""
 
@@ -135,9 +141,11 @@ class Heads:
         said = [F.pad(answer, (0, classes - answer.shape[1]), value=-torch.inf) for answer in said]
         for answer, near, closeness in by_neighbours:
             said.append(with_new_classes(answer, self._labels(near), closeness, classes))
+        weights = even(POOLED) if self.predictor.pool is None else self.predictor.pool
+        by_all = pooled(torch.stack(said, dim=1)[..., :known], weights)
+        said.append(with_new_classes(by_all, self._labels(near), closeness, classes))
         precedents = shown_positions[:, 0]
         attended = torch.zeros(precedents.shape) if attention is None else attention
-        _, near, closeness = by_neighbours[-1]
         return HeadAnswers(torch.stack(said, dim=1), near, closeness, precedents, attended)
 
     def _regression(

@@ -190,6 +190,11 @@ class Live:
         self.catch_up(as_of)
         return Answers(*self.mix(said, as_of), said)
 
+    def said_of(self, positions: Int[Tensor, " batch"]) -> HeadAnswers:
+        """What every head says of items as of their own times, by position; at least one. Nobody is judged by it."""
+        self._make_plain(int(positions.min()) - (LONG.items or 0), int(positions.max()) + 1)
+        return HeadAnswers.joined([self.heads.answers(self.lookup.inputs_at(part)) for part in positions.split(CHUNK)])
+
     @torch.no_grad()
     def catch_up(
         self, as_of: Shaped[Tensor, " batch"], on_progress: Progress | None = None, *, most: int | None = None

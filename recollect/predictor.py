@@ -39,13 +39,14 @@ class Predictions:
 @dataclass(frozen=True)
 class Predictor:
     """A trained system, and the trees beside it if there are some, with the settings that prediction needs; holds no
-    history."""
+    history. `pool` weighs the heads that answer with it, for the head that makes one answer of all; None: evenly."""
 
     system: RetrievalSystem
     temperature: float = 1.0
     retrieve: str = "items"
     ages: bool = True
     trees: Trees | None = None
+    pool: Float[Tensor, " heads"] | None = None
 
     @torch.no_grad()
     def predict(self, inputs: Inputs, *, use_context: bool = True, wary: bool = True) -> Predictions:

@@ -27,7 +27,7 @@ from recollect.model.trees import Trees
 from recollect.predictor import Predictor
 from recollect.records import Clock, FeatureSpec
 
-FORMAT = 4
+FORMAT = 5
 MODEL, WEIGHTS, KEYS, TREES = "model.json", "weights.safetensors", "keys.safetensors", "trees.safetensors"
 
 
@@ -35,7 +35,8 @@ MODEL, WEIGHTS, KEYS, TREES = "model.json", "weights.safetensors", "keys.safeten
 class Trained:
     """A system with its recipe, the shape of its data, its keys and its clock. `classes` names those of training by
     code; `window` is how many items back it looks, None for all; `intake` makes features of raw rows, where it was
-    trained on some; `trees` are None where there was nothing to grow them on, or they did harm.
+    trained on some; `trees` are None where there was nothing to grow them on, or they did harm; `pool` weighs the
+    heads, None for evenly.
     """
 
     system: RetrievalSystem
@@ -49,6 +50,7 @@ class Trained:
     window: int | None
     intake: Intake | None = None
     trees: Trees | None = None
+    pool: tuple[float, ...] | None = None
 
     @property
     def _files(self) -> tuple[str, ...]:
@@ -57,7 +59,8 @@ class Trained:
     @property
     def predictor(self) -> Predictor:
         model = self.recipe.model
-        return Predictor(self.system, self.recipe.train.last_temperature, model.retrieve, model.ages, self.trees)
+        pool = None if self.pool is None else torch.tensor(self.pool)
+        return Predictor(self.system, self.recipe.train.last_temperature, model.retrieve, model.ages, self.trees, pool)
 
     def live(self, device: torch.device | str = "cpu") -> Live:
         """Ready to follow a history."""
@@ -92,6 +95,7 @@ class Trained:
             "clock": asdict(self.clock),
             "trained_on": asdict(self.trained_on),
             "window": self.window,
+            "pool": self.pool,
             "intake": None if self.intake is None else self.intake.to_json(),
             "sha256": {name: _digest(beside / name) for name in self._files},
         }
@@ -145,11 +149,14 @@ class Trained:
             plain["window"],
             None if plain["intake"] is None else Intake.from_json(plain["intake"]),
             Trees(specs, len(classes), **load((folder / TREES).read_bytes())) if TREES in plain["sha256"] else None,
+            None if plain["pool"] is None else tuple(plain["pool"]),
         )
 
     def fingerprint(self) -> str:
         """The same for the same answers: of the weights and all settings."""
-        digest = hashlib.sha256(json.dumps([asdict(self.recipe), self.keys.fingerprint, self.window]).encode())
+        digest = hashlib.sha256(
+            json.dumps([asdict(self.recipe), self.keys.fingerprint, self.window, self.pool]).encode()
+        )
         buffers = {} if self.trees is None else self.trees.state_dict(prefix="trees.")
         for name, tensor in sorted({**self.system.state_dict(), **buffers}.items()):
             digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())

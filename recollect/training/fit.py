@@ -27,7 +27,7 @@ from recollect.trained import Trained
 from recollect.training.batches import HistoryRows
 from recollect.training.choose_keys import fit_keys
 from recollect.training.grow import grow_trees
-from recollect.training.judge import spread, trees_harm
+from recollect.training.judge import pool_by, spread, trees_harm
 from recollect.training.key_refresh import learned_keys, set_sharpness, train_refreshing
 from recollect.training.loop import Run
 from recollect.training.objective import make_objective
@@ -250,7 +250,11 @@ def fit(
     )
     if grown is not None and trees_harm(model.predictor, best.lookup, held_out[spread(0, len(held_out))]):
         model = replace(model, trees=None)
-    return Fitted(objective, model, best.lookup, trained, progress.best_loss)
+    fitted = Fitted(objective, model, best.lookup, trained, progress.best_loss)
+    if not len(held_out):
+        return fitted
+    with one_thread():
+        return replace(fitted, model=replace(model, pool=pool_by(fitted.live(), held_out)))
 
 
 def _plain(value: Any) -> int | float:

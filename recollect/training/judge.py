@@ -1,5 +1,5 @@
 """What the newest rows of the past, which nothing was trained on, say of a choice: is one way of answering better than
-another beyond doubt, and do trees beside a network do harm?
+another beyond doubt, do trees beside a network do harm, and how much does each head count in a pool of all?
 """
 
 import math
@@ -8,7 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from recollect.heads import POOLED
 from recollect.inputs import Lookup
+from recollect.live import Live
+from recollect.model.pool import fit_pool
 from recollect.model.trees import together
 from recollect.predictor import Predictor
 
@@ -16,6 +19,9 @@ JUDGED = 1000
 """Rows that such a question is asked of, at most."""
 
 AT_ONCE = 256
+
+POOLED_ROWS = 2048
+"""Rows that weights of a pool are fitted on, at most: the newest, before which heads have most to look back on."""
 
 
 def spread(first: int, last: int) -> Int[Tensor, " judged"]:
@@ -46,3 +52,13 @@ def trees_harm(predictor: Predictor, lookup: Lookup, held_out: Int[Tensor, " hel
         alone.append(-by_network.gather(1, labels))
         both.append(-together(by_network, predictor.by_trees(inputs.features, by_network)).gather(1, labels))
     return better(torch.cat(alone).squeeze(1), torch.cat(both).squeeze(1))
+
+
+def pool_by(live: Live, held_out: Int[Tensor, " held_out"]) -> tuple[float, ...] | None:
+    """Weights of a pool of the heads, by items at positions of the history that a model is live over."""
+    newest = held_out[-POOLED_ROWS:]
+    newest = newest[live.lookup.view.at("label", newest) < live.num_classes]
+    if not len(newest):
+        return None
+    said = live.said_of(newest).log_probs[:, :POOLED, : live.num_classes]
+    return tuple(fit_pool(said, live.lookup.view.at("label", newest)).tolist())

@@ -1,13 +1,16 @@
 """Better means beyond two standard errors; trees that know less than the network beside them are found out."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
 from recollect.config import recipe_named
 from recollect.evaluation.stream import Stream
+from recollect.heads import POOLED
 from recollect.records import FeatureSpec
 from recollect.training.fit import Sizes, fit
-from recollect.training.judge import better, spread, trees_harm
+from recollect.training.judge import better, pool_by, spread, trees_harm
 
 SIZES = Sizes(16, 4, 120, 64, 6, 20, 64)
 
@@ -46,3 +49,16 @@ def test_trees_are_left_out_where_they_do_harm() -> None:
     assert trees_harm(model.predictor, fitted.lookup, held_out)
     fitted.lookup.view.items.label[510:600] = 2  # a class that the model has no place for says nothing of either
     assert not trees_harm(model.predictor, fitted.lookup, held_out)
+
+
+def test_a_pool_is_weighed_by_held_out_rows_and_by_nothing_later() -> None:
+    stream = make()
+    fitted = fit(stream, recipe_named("default"), sizes=SIZES)
+    assert fitted.model.pool is not None
+    assert len(fitted.model.pool) == POOLED
+    assert fitted.model.pool == pool_by(fitted.live(), torch.arange(510, 600))
+    later = stream.time >= stream.cutoff
+    turned = replace(stream, labels=np.where(later, 1 - stream.labels, stream.labels))
+    assert fit(turned, recipe_named("default"), sizes=SIZES).model.pool == fitted.model.pool
+    fitted.lookup.view.items.label[510:600] = 2  # of a class that the model has no place for nothing can be learned
+    assert pool_by(fitted.live(), torch.arange(510, 600)) is None
