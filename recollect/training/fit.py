@@ -251,7 +251,7 @@ def fit(
     if grown is not None and trees_harm(model.predictor, best.lookup, held_out[spread(0, len(held_out))]):
         model = replace(model, trees=None)
     fitted = Fitted(objective, model, best.lookup, trained, progress.best_loss)
-    if not len(held_out):
+    if not len(held_out) or not sizes.num_retrieved:  # a plain classifier has no heads to pool
         return fitted
     with one_thread():
         return replace(fitted, model=replace(model, pool=pool_by(fitted.live(), held_out)))

@@ -152,7 +152,7 @@ def test_a_row_is_answered_alike_alone_and_in_company() -> None:
 
 
 def test_before_any_label_is_known_the_wary_head_counts_half() -> None:
-    assert float(prior()[HEADS.index(WITHOUT_A_RECORD)]) == 0.5
+    assert float(prior()[HEADS.index(WITHOUT_A_RECORD)]) == pytest.approx(0.5)
     assert float(prior().sum()) == pytest.approx(1.0)
     assert prior(["vote", "corrected"]).tolist() == [0.5, 0.5]
     assert prior([WITHOUT_A_RECORD]).tolist() == [1.0]
