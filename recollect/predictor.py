@@ -1,6 +1,6 @@
 """Predictions with precedents, the one way of making them: replay, reports and services all come through here.
 
-Selection is greedy, the zero-temperature limit of training. Every product is padded to tiles of 32 rows, so that the
+Selection is greedy, the zero-temperature limit of training. Every product is padded to tiles of 64 rows, so that the
 bits of an answer do not depend on what else was asked in the same call.
 """
 
@@ -19,7 +19,7 @@ from recollect.retrieval.gradients import log_normaliser, retrieve
 from recollect.retrieval.scoring import score
 from recollect.retrieval.top import top_of_groups
 
-TILE_ROWS = 32
+TILE_ROWS = 64
 
 
 @dataclass(frozen=True)

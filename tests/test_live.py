@@ -72,10 +72,10 @@ def at_once(count: int, seed: int) -> tuple[torch.Tensor, ...]:
 
 
 def test_following_item_by_item_gives_the_bits_of_a_replay() -> None:
-    columns = at_once(60, 1)
-    offline = fresh(history(60, columns)).answer_items(torch.arange(5, 60))
+    columns = at_once(90, 1)  # more than a tile
+    offline = fresh(history(90, columns)).answer_items(torch.arange(5, 90))
     live = fresh(history(5, columns))
-    for row in range(5, 60):
+    for row in range(5, 90):
         live.follow(history(row, columns))
         answer = live.answer({"x": columns[0][row : row + 1]}, columns[0][row : row + 1], columns[2][row : row + 1])
         assert torch.equal(answer.log_probs[0], offline.log_probs[row - 5])

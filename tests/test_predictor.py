@@ -1,4 +1,4 @@
-"""Predictions are greedy, come with their precedents, and are made in tiles of 32 rows."""
+"""Predictions are greedy, come with their precedents, and are made in tiles of so many rows."""
 
 from dataclasses import replace
 
@@ -26,10 +26,13 @@ from tests.tiny import (
     seeded,
 )
 
+ROWS = 2 * TILE_ROWS - 4
+"""More than one tile and no whole number of them."""
 
-def make_inputs(count: int = 60) -> Inputs:
+
+def make_inputs(count: int = ROWS) -> Inputs:
     """Rows of a history as inputs: those of the first day see nothing, the next few less than there are slots."""
-    return make_rows().rows(torch.arange(count)).inputs
+    return make_rows(ROWS).rows(torch.arange(count)).inputs
 
 
 def logits_of(predictor: Predictor, inputs: Inputs) -> Tensor:
@@ -50,13 +53,13 @@ def test_precedents_are_the_greedy_chain(architecture: Architecture) -> None:
     assert len(set(filled.sum(1).tolist())) > 2
     log_p = dense_log_p(logits, found.positions).float()
     torch.testing.assert_close(found.probability, log_p.exp() * filled)
-    torch.testing.assert_close(found.log_probs.exp().sum(1), torch.ones(60))
-    assert found.log_probs.shape == (60, CLASSES)
+    torch.testing.assert_close(found.log_probs.exp().sum(1), torch.ones(ROWS))
+    assert found.log_probs.shape == (ROWS, CLASSES)
     assert not found.log_probs.requires_grad
 
 
 def test_ages_count_from_the_moment_of_the_prediction() -> None:
-    inputs, history = make_inputs(), make_history()
+    inputs, history = make_inputs(), make_history(ROWS)
     found = Predictor(make_system()).predict(inputs)
     filled = found.positions >= 0
     assert found.age is not None
@@ -83,7 +86,7 @@ def test_temperature_sharpens_probabilities_and_changes_no_choice() -> None:
     assert (cold.probability <= 1.0).all()
 
 
-@pytest.mark.parametrize("count", [0, 1, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 1, 60])
+@pytest.mark.parametrize("count", [0, 1, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 1, ROWS])
 def test_any_number_of_inputs_is_answered(count: int) -> None:
     predictor = Predictor(make_system())
     few, all_of_them = predictor.predict(make_inputs(count)), predictor.predict(make_inputs())
@@ -104,7 +107,7 @@ def test_without_context_every_slot_is_empty() -> None:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_system_without_slots_retrieves_nothing(architecture: Architecture) -> None:
     found = Predictor(make_system(architecture, num_retrieved=0)).predict(make_inputs())
-    assert found.positions.shape == (60, 0)
+    assert found.positions.shape == (ROWS, 0)
     assert found.log_probs.isfinite().all()
 
 
@@ -112,7 +115,7 @@ def test_a_system_without_slots_retrieves_nothing(architecture: Architecture) ->
 def test_bare_labels_can_be_retrieved(architecture: Architecture) -> None:
     system = make_system(architecture, retrieve="labels", ages=False)
     inputs = make_inputs()
-    items, fetched = inputs.show(torch.zeros(60, 1, RETRIEVED, dtype=torch.long), features=False, ages=False)
+    items, fetched = inputs.show(torch.zeros(ROWS, 1, RETRIEVED, dtype=torch.long), features=False, ages=False)
     assert (items.features, items.ages) == ({}, None)
     assert fetched.features.keys() == {"text", "amount", "shop"}
     assert Predictor(system, retrieve="labels", ages=False).predict(inputs).log_probs.isfinite().all()
@@ -137,20 +140,20 @@ def test_items_without_times_have_no_age() -> None:
 
 
 def test_a_class_first_met_among_precedents_is_possible_only_where_it_was_met() -> None:
-    rows, predictor = make_rows(), Predictor(make_system())
-    late = int(predictor.predict(rows.rows(torch.arange(60)).inputs).positions[59, 0])
+    rows, predictor = make_rows(ROWS), Predictor(make_system())
+    late = int(predictor.predict(rows.rows(torch.arange(ROWS)).inputs).positions[-1, 0])
     history = history_of(rows)
     history = replace(history, labels=history.labels.clone())
     history.labels[late] = CLASSES + 1  # a class that training never saw
-    found = predictor.predict(rows_of(history).rows(torch.arange(60)).inputs)
+    found = predictor.predict(rows_of(history).rows(torch.arange(ROWS)).inputs)
     met = (found.positions == late).any(1)
     assert not met[:TILE_ROWS].any()
     assert met.any()
-    assert found.log_probs.shape == (60, CLASSES + 2)
+    assert found.log_probs.shape == (ROWS, CLASSES + 2)
     assert (found.log_probs[met, CLASSES + 1] > -20).all()
     assert (found.log_probs[~met, CLASSES + 1] == -torch.inf).all()
     assert (found.log_probs[:, CLASSES] == -torch.inf).all()
-    torch.testing.assert_close(found.log_probs.exp().sum(1), torch.ones(60))
+    torch.testing.assert_close(found.log_probs.exp().sum(1), torch.ones(ROWS))
 
 
 def test_inputs_can_be_taken_in_any_order_and_more_than_once() -> None:

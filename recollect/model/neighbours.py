@@ -17,6 +17,9 @@ HALVINGS = 4
 SETTLED = 1e-4
 """A correction whose next step is no longer than this has been found."""
 
+ROUNDING = 1e-6
+"""A loss that is higher by no more than this part of itself is as low: near the end of the way every other one is."""
+
 LARGEST_LOGIT = 6.0
 """The plain classifier's logits are cut here before they are corrected: it may be sure of what is no longer true."""
 
@@ -117,12 +120,12 @@ def corrected(
         step = step.masked_fill(settled.unsqueeze(1), 0.0)
         after = loss(theta - step)
         for _ in range(HALVINGS):
-            worse = after > now
+            worse = after > now + ROUNDING * now.abs()
             if not bool(worse.any()):
                 break
             step = torch.where(worse.unsqueeze(1), 0.4 * step, step)
             after = loss(theta - step)
-        better = after <= now
+        better = after <= now + ROUNDING * now.abs()
         theta = torch.where(better.unsqueeze(1), theta - step, theta)
         now = torch.where(better, after, now)
     return F.log_softmax(theta[:, :1] * _not_apart(centred(plain), logits, weights) + theta[:, 1:], dim=-1)

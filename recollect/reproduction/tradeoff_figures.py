@@ -16,7 +16,7 @@ TIMES = {
     "times_step": ("ms_per_step", "CPU time of a step of training"),
 }
 BYTES = {
-    "prediction_bytes": "peak memory of a tile of 32 predictions, MB",
+    "prediction_bytes": "peak memory of a tile of predictions, MB",
     "step_bytes": "peak memory of a step of training, MB",
 }
 

@@ -14,7 +14,7 @@ from recollect.history.visibility import Window
 from recollect.live import Live, TrainedOn, prior
 from recollect.model.build import SlotGroup, build_system
 from recollect.model.hedge import fixed_share, item_losses
-from recollect.predictor import Predictor
+from recollect.predictor import TILE_ROWS, Predictor
 from recollect.records import Clock, FeatureSpec
 
 SPECS = [FeatureSpec("x", "numeric", 3)]
@@ -145,7 +145,7 @@ def test_a_row_is_answered_alike_alone_and_in_company() -> None:
     features, labels, times, known_at = rows(80, 5)
     history = MemoryHistory({"x": features}, features, labels, times, known_at)
     together = over(history, 0).answer_items(torch.arange(80))
-    for row in (0, 31, 32, 79):
+    for row in (0, TILE_ROWS - 1, TILE_ROWS, 79):
         alone = over(history, 0).answer_items(torch.tensor([row]))
         assert torch.equal(alone.heads[0], together.heads[row])
         assert torch.equal(alone.log_probs[0], together.log_probs[row])
