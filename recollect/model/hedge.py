@@ -14,10 +14,13 @@ from torch import Tensor
 
 from recollect.model.blocks import rounded_up
 
-SHARE = 0.005
+SHARE = 0.002
 """Part of all weight that is shared out at every item: heads are compared over about 1/SHARE items."""
 
-RATE = 1.0
+RATE = 0.5
+"""How much a loss counts. At 1 the mixture is that of someone who holds one of the heads to be right; none of them is,
+their losses come in runs, and a few items then silence a head that is good in the long run."""
+
 WORST = 1e-3
 """A head that gave the right class less than this is charged as if it had given it that: one sure mistake of a head
 must not silence it for long."""
