@@ -6,6 +6,7 @@ Replay, estimator, command line and service all answer through here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -283,6 +284,13 @@ class Live:
         view = self.lookup.view
         self._losses[view.at("row", positions)] = item_losses(log_probs, view.at("label", positions))
         self._note_scored(view.at("time", positions))
+
+    def rescored(self, positions: Int[Tensor, " batch"], log_probs: Float[Tensor, "batch heads classes"]) -> "Live":
+        """The same, its heads judged by other answers to items, by position: what if one had said something else?"""
+        other = copy(self)
+        other._losses, other._weights = self._losses.clone(), {}
+        other._keep_losses(positions, log_probs)
+        return other
 
     def _note_scored(self, times: Shaped[Tensor, " scored"]) -> None:
         if len(times):

@@ -26,13 +26,15 @@ from recollect.evaluation.output import claim, finish, save_figure
 from recollect.evaluation.replay import Replayed, hedged_by
 from recollect.evaluation.results import summary
 from recollect.evaluation.stream import Stream
-from recollect.heads import HEADS
+from recollect.heads import HEADS, POOLED, places_of
 from recollect.live import Live
+from recollect.model.pool import even, fit_pool, pooled
 from recollect.reproduction import rotating
 from recollect.reproduction.ablation_figures import ablation_table, draw
 from recollect.reproduction.drift import PAPER_KEY_DIM
 from recollect.reproduction.reviews_paper import BAG_OF_TRICKS, Variant, run_paper_recipe
 from recollect.training.fit import fit
+from recollect.training.judge import POOLED_ROWS
 from recollect.training.progress import Display
 from recollect.training.slots import RECENT_SHARE
 
@@ -196,13 +198,13 @@ def on_stream(stream: Stream, seed: int, scale: Scale, display: Display, kept: K
         seconds = time.perf_counter() - started
         found = {name: [_scores_on(stream, replayed, replayed.log_probs, seconds)]}
         if name == FULL:
-            for less, log_probs in other_hedges(live, replayed).items():
+            held_out = int((stream.known_at < stream.cutoff).sum()) - live.untrained_from
+            for less, log_probs in other_hedges(live, replayed, held_out).items():
                 found[less] = [_scores_on(stream, replayed, log_probs, 0.0)]
             # The same network; the head of the trees would then say again what it says.
             live = replace(fitted, model=replace(fitted.model, trees=None)).live()
             replayed = answer_all(live, stream, display, TREES)
-            without = hedged_by(live, replayed, [head for head in HEADS if head != "trees"])
-            found[TREES] = [_scores_on(stream, replayed, without, 0.0)]
+            found[TREES] = [_scores_on(stream, replayed, without(live, replayed, ["trees"], held_out), 0.0)]
         return found
 
     for name, ours in our_recipes(full).items():
@@ -220,12 +222,31 @@ def _once(kept: Kept, name: str, compute: Callable[[], Group]) -> Iterator[tuple
         yield taken, scores
 
 
-def other_hedges(live: Live, replayed: Replayed) -> dict[str, Float[Tensor, "rows classes"]]:
+def other_hedges(live: Live, replayed: Replayed, held_out: int) -> dict[str, Float[Tensor, "rows classes"]]:
     """The same answers of the heads, mixed without one of them, by their overall record alone, and not at all."""
-    found = {f"the head {name}": hedged_by(live, replayed, [each for each in HEADS if each != name]) for name in HEADS}
-    found["both regressions"] = hedged_by(live, replayed, [each for each in HEADS if not each.startswith("regression")])
+    taken = {f"the head {name}": [name] for name in HEADS}
+    taken["both regressions"] = [name for name in HEADS if name.startswith("regression")]
+    found = {name: without(live, replayed, heads, held_out) for name, heads in taken.items()}
     found["weights by near items"] = hedged_by(live, replayed, nearby=False)
     return found | {f"the hedge (head {name} alone)": replayed.head(name) for name in ALONE}
+
+
+def without(live: Live, replayed: Replayed, heads: Sequence[str], held_out: int) -> Float[Tensor, "rows classes"]:
+    """What the hedge would have answered if some heads had never been: they have no part in the pool either, whose
+    weights are fitted anew to the newest of the first `held_out` rows."""
+    kept, classes = [name for name in HEADS if name not in heads], live.num_classes
+    log_probs = replayed.answers.heads.clone()
+    others = log_probs[:, places_of([name for name in HEADS[:POOLED] if name not in heads]), :classes]
+    labels = live.lookup.view.at("label", replayed.positions)
+    newest = torch.arange(max(0, held_out - POOLED_ROWS), held_out)
+    newest = newest[labels[newest] < classes]
+    weights = fit_pool(others[newest], labels[newest]) if len(newest) else even(others.shape[1])
+    # What it leaves to classes that no training knew stays as it is.
+    rest = log_probs[:, POOLED, :classes].logsumexp(1, keepdim=True)
+    log_probs[:, POOLED, :classes] = pooled(others, weights) + rest
+    said = replace(replayed.answers.said, log_probs=log_probs)
+    answers = replace(replayed.answers, said=said)
+    return hedged_by(live.rescored(replayed.positions, log_probs), replace(replayed, answers=answers), kept)
 
 
 def _scores_on(stream: Stream, replayed: Replayed, log_probs: Tensor, seconds: float) -> Scores:

@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from recollect.comparison import runs
 from recollect.config import recipe_named
 from recollect.data.splits import SplitSizes
+from recollect.evaluation.replay import hedged_by, replay
 from recollect.heads import HEADS
 from recollect.reproduction import ablation, reviews_paper, rotating
-from recollect.reproduction.ablation import FULL, Extent, compared, our_recipes, rotating_recipes, rows_within
+from recollect.reproduction.ablation import FULL, Extent, compared, our_recipes, rotating_recipes, rows_within, without
 from recollect.reproduction.ablation_figures import draw
 from tests.evaluation.streams import make_stream
+from tests.evaluation.test_replay import live_over
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +62,20 @@ def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None
         "DONE",
         "parts",
     }
+
+
+def test_a_head_that_is_taken_away_has_no_say_in_the_pool_either() -> None:
+    live = live_over(60, 3)
+    result = replay(live)
+    one = without(live, result, ["vote"], 30)
+    heads = result.answers.heads.clone()
+    heads[:, HEADS.index("vote")] = heads[:, HEADS.index("vote")].flip(1)
+    other = replace(result, answers=replace(result.answers, said=replace(result.answers.said, log_probs=heads)))
+    assert torch.equal(without(live, other, ["vote"], 30), one)
+    assert not torch.equal(without(live, other, ["wary"], 30), without(live, result, ["wary"], 30))
+    torch.testing.assert_close(one.exp().sum(1), torch.ones(55))
+    names = [name for name in HEADS if name != "pooled"]
+    assert torch.equal(without(live, result, ["pooled"], 30), hedged_by(live, result, names))
 
 
 def test_each_recipe_differs_from_the_full_one() -> None:
