@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from recollect.model.bounded import lowest
 from recollect.model.neighbours import centred
 
 STEPS = 200
@@ -29,18 +30,13 @@ def even(heads: int) -> Float[Tensor, " heads"]:
 
 
 def fit_pool(log_probs: Float[Tensor, "rows heads classes"], labels: Int[Tensor, " rows"]) -> Float[Tensor, " heads"]:
-    """The weights with the lowest nll on some rows, held at `even` ones; each label has a place in the answers.
-
-    By steps that can't go too far, as in `model/regression.py`.
-    """
+    """The weights with the lowest nll on some rows, held at `even` ones; each label has a place in the answers."""
     rows, heads, classes = log_probs.shape
     logits, target = centred(log_probs).transpose(1, 2), F.one_hot(labels, classes).float()
-    start = even(heads)
-    flat = logits.reshape(rows * classes, heads)
-    factor = torch.linalg.cholesky(0.5 * flat.T @ flat + SHRINKAGE * torch.eye(heads))
-    weights = start
-    for _ in range(STEPS):
-        wrong = F.softmax(logits @ weights, dim=1) - target
-        gradient = torch.einsum("rch,rc->h", logits, wrong) + SHRINKAGE * (weights - start)
-        weights = weights - torch.cholesky_solve(gradient.unsqueeze(1), factor).squeeze(1)
-    return weights
+
+    def gradient(weights: Float[Tensor, "heads 1"]) -> Float[Tensor, "heads 1"]:
+        wrong = F.softmax((logits @ weights).squeeze(2), dim=1) - target
+        return torch.einsum("rch,rc->h", logits, wrong).unsqueeze(1)
+
+    columns, held = logits.reshape(rows * classes, heads), torch.full((heads,), SHRINKAGE)
+    return lowest(gradient, columns, even(heads).unsqueeze(1), held, STEPS).squeeze(1)

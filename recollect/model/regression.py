@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from recollect.model.bounded import lowest
 from recollect.model.neighbours import centred
 
 STEPS = 20
@@ -39,10 +40,7 @@ def regress(
 ) -> Regression:
     """Fitted to items, of which there is at least one; each has a label that the plain answer has a place for.
 
-    Naively: the weights with the lowest nll and penalty together. No step can raise that: for each class the second
-    derivatives of a softmax are at most half the products of the columns (Böhning's bound), so that dividing by these
-    never goes too far, and they are factored once. Begun anew each time and stopped after STEPS, the weights follow
-    from these items alone.
+    Begun anew each time and stopped after STEPS, the weights follow from these items alone.
     """
     mean = keys.mean(0)
     scale = (keys - mean).square().mean().sqrt().clamp(min=1e-12)
@@ -50,14 +48,12 @@ def regress(
     key_dim, classes = keys.shape[1], plain.shape[1]
     start = F.pad(torch.eye(classes, device=keys.device), (0, 0, key_dim, 1))
     held = F.pad(keys.new_full((key_dim,), SHRINKAGE), (0, classes + 1), value=1.0)
-    factor = torch.linalg.cholesky(0.5 * columns.T @ columns + torch.diag(held))
     target = F.one_hot(labels, classes).to(columns.dtype)
-    weights = start
-    for _ in range(STEPS):
-        wrong = F.softmax(columns @ weights, dim=1) - target
-        gradient = columns.T @ wrong + held.unsqueeze(1) * (weights - start)
-        weights = weights - torch.cholesky_solve(gradient, factor)
-    return Regression(mean, scale, weights)
+
+    def gradient(weights: Float[Tensor, "columns classes"]) -> Float[Tensor, "columns classes"]:
+        return columns.T @ (F.softmax(columns @ weights, dim=1) - target)
+
+    return Regression(mean, scale, lowest(gradient, columns, start, held, STEPS))
 
 
 def _columns(
