@@ -1,5 +1,5 @@
-"""The weights of a softmax that is linear in them, found by steps that can't go too far: no line search, no tolerance, so
-that the same rows give the same bits whenever they are asked for. Knows columns and gradients; not what they mean.
+"""The weights of a softmax that is linear in them, found by steps that can't go too far: no line search, no tolerance,
+so that the same rows give the same bits whenever they are asked for. Knows columns and gradients; not what they mean.
 """
 
 from collections.abc import Callable
