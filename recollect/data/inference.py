@@ -25,6 +25,10 @@ OFTEN = 0.5  # texts of which fewer than this share differ are categories
 DIFFERENT_TEXTS = 0.2  # fewer different ones are phrases that repeat: categories too
 GIVES_LABEL_AWAY = "each of its values comes with one label only: is it known before the label?"
 
+COUNTED = 20
+"""From so many first rows on, whole numbers that go up by one are the number of the row, as programs write it beside a
+table; with fewer that may be chance."""
+
 NOT_THE_IDS = "; it repeats or has gaps, so it doesn't name the rows: if it should, put that right and say --id {name}"
 """Behind the looks of a column that is called id and can't be one."""
 
@@ -48,7 +52,7 @@ def infer_schema(
     `time_unit` is what times are, those in `known_at` too where they can be so.
     Numbers are numeric, whatever they count; true and false, texts that repeat and numbers called ..._id are
     categorical, texts of several words text, lists of numbers embeddings. Texts that hardly ever repeat are taken for
-    identifiers and ignored, unless declared.
+    identifiers and ignored, unless declared, and so are numbers of the rows.
     """
     declared: dict[str, str] = {}
     features = {"text": text, "numeric": numeric, "categorical": categorical, "embedding": embedding, "ignored": ignore}
@@ -244,6 +248,8 @@ def _looks(values: pl.Series) -> tuple[str, str]:
         return "categorical", "true or false"
     if kind.is_integer() and bool((present > LARGEST).any()):
         return _looks_of_texts(present.cast(pl.String))  # names, as they are to everyone who reads them as texts
+    if kind.is_integer() and len(values) >= COUNTED and bool((values.diff()[1:] == 1).fill_null(False).all()):
+        return "ignored", "one more with every row: it counts the rows"
     if kind.is_numeric():
         return _looks_of_numbers(present)
     if isinstance(kind, (pl.List, pl.Array)):

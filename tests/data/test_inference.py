@@ -17,7 +17,7 @@ COUNT = 40
 ROWS = pl.DataFrame(
     {
         "review_id": [f"R{number}" for number in range(COUNT)],
-        "timestamp": [1_600_000_000_000 + number for number in range(COUNT)],
+        "timestamp": [1_600_000_000_000 + 1000 * number for number in range(COUNT)],
         "label": [number % 2 for number in range(COUNT)],
         "price": [number / 7 for number in range(COUNT)],
         "votes": [number % 3 for number in range(COUNT)],
@@ -60,6 +60,17 @@ def test_a_number_that_is_missing_in_words_is_missing(mark: str) -> None:
     schema = infer_schema(rows)
     assert schema.numeric == ("a", "b")
     assert schema.why["a"] == "numbers, 1 of them missing"
+
+
+def test_the_number_of_the_row_tells_nothing() -> None:
+    """As pandas and R write it beside a table."""
+    counter = pl.int_range(1, COUNT + 1, eager=True)
+    rows = pl.DataFrame({"Unnamed: 0": counter, "steps": 2 * counter, "price": counter * 0.5})
+    schema = infer_schema(rows)
+    assert schema.numeric == ("steps", "price")
+    assert "counts the rows" in schema.ignored["Unnamed: 0"]
+    assert infer_schema(rows, numeric=["Unnamed: 0"]).numeric == ("Unnamed: 0", "steps", "price")
+    assert infer_schema(rows[:10]).numeric == ("Unnamed: 0", "steps", "price")
 
 
 def test_a_few_mistakes_among_measurements_leave_them_numbers() -> None:
