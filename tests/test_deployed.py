@@ -114,6 +114,7 @@ def test_settings_are_beside_every_result_and_are_taken_back(place: Path, tmp_pa
         "classes": found["classes"],
         "bad_rows": {},
         "late_fields": {},
+        "empty_columns": [],
     }
     run("predict", "--config", tmp_path / "a.toml", "--out", tmp_path / "b.csv")  # the data, model and moment too
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()

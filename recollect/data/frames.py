@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recollect.data.events import make_events
 from recollect.data.schema import TableSchema
-from recollect.data.tables.sources import PolarsTable, open_table
+from recollect.data.tables.sources import PolarsTable, is_missing, open_table
 from recollect.data.tables.times import read_times
 from recollect.errors import DataError
 
@@ -40,7 +40,7 @@ def _column(values: NDArray[Any]) -> NDArray[Any] | list[Any]:
     """Of an array whose columns have types of their own: as a list, so that this one's is found."""
     if values.dtype != object:
         return values
-    return [None if value is None or value != value else value for value in values.tolist()]
+    return [None if is_missing(value) else value for value in values.tolist()]
 
 
 def read_columns(frame: pl.DataFrame, schema: TableSchema) -> pl.DataFrame:
@@ -81,20 +81,17 @@ def _series(values: Any, name: str) -> pl.Series:
     if array.dtype == object:
         return _of_values(array.tolist(), name)
     if array.dtype.kind in "mM":
-        array = array.astype(f"{array.dtype.kind}8[ns]")
+        # Years that nanoseconds can't hold would wrap around: as microseconds they are found out.
+        array = array.astype(f"{array.dtype.kind}8[{'ns' if np.datetime_data(array.dtype)[0] == 'ns' else 'us'}]")
     return pl.Series("time", array, strict=False)
 
 
 def _of_values(values: list[Any], name: str) -> pl.Series:
     """Of Python's objects, among which polars does not take what pandas has for a missing one."""
     try:
-        return pl.Series("time", [None if _is_missing(value) else value for value in values], strict=False)
+        return pl.Series("time", [None if is_missing(value) else value for value in values], strict=False)
     except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{name} can't be read as times ({error}): {REMEDY}") from error
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or (_of_pandas(value) and type(value).__name__ in ("NaTType", "NAType"))
 
 
 def _of_pandas(values: Any) -> bool:

@@ -246,9 +246,10 @@ def _looks(values: pl.Series) -> tuple[str, str]:
         return "ignored", "no value in the first rows"
     if kind == pl.Boolean:
         return "categorical", "true or false"
-    if kind.is_integer() and bool((present > LARGEST).any()):
+    highest = present.max() if kind.is_integer() else None
+    if isinstance(highest, int) and highest > LARGEST:
         return _looks_of_texts(present.cast(pl.String))  # names, as they are to everyone who reads them as texts
-    if kind.is_integer() and len(values) >= COUNTED and bool((values.diff()[1:] == 1).fill_null(False).all()):
+    if kind.is_integer() and len(values) >= COUNTED and _counts_up(values):
         return "ignored", "one more with every row: it counts the rows"
     if kind.is_numeric():
         return _looks_of_numbers(present)
@@ -261,6 +262,11 @@ def _looks(values: pl.Series) -> tuple[str, str]:
     if kind.is_temporal():
         return "ignored", "a second time"
     return "ignored", f"{kind} is not a number, a text or a list of numbers: take it apart first"
+
+
+def _counts_up(values: pl.Series) -> bool:
+    steps = values.cast(pl.Int64).diff()[1:]
+    return bool((steps == 1).fill_null(False).all())
 
 
 def _looks_of_numbers(present: pl.Series) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """Names: labels, ids and categories as texts that are compared, the same however a file or a program wrote them.
 
-5, 5.0 and "5.0" are one name, and so are true, True and TRUE: JSON, Parquet and pandas each have a way of their own.
+5, 5.0 and "5.00" are one name, and so are true, True and TRUE, and spaces around one are none of it: JSON, Parquet and
+pandas each have a way of their own.
 """
 
 import re
@@ -10,7 +11,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-WHOLE = r"^(-?\d+)\.0+$"
+WHOLE = r"^(-?\d+)\.00?$"
+ENDS = (".0", ".00")
 TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 LONGEST_TRUTH = max(map(len, TRUTH))
 FEW = 1000
@@ -21,7 +23,9 @@ def folded(texts: pl.Series) -> pl.Series:
     # Each question to polars takes as long as looking at hundreds of texts here, and a service asks them of one.
     if len(texts) <= FEW // 4 and all(text is None or _is_name(text) for text in texts.to_list()):
         return texts
-    if texts.str.ends_with(".0").any():
+    if texts.str.starts_with(" ").any() or texts.str.ends_with(" ").any():
+        texts = texts.str.strip_chars(" ")
+    if any(texts.str.ends_with(end).any() for end in ENDS):
         texts = texts.str.replace(WHOLE, "$1")
     shortest = texts.str.len_bytes().min()
     if shortest == 0:
@@ -41,11 +45,12 @@ def of_whole_numbers(values: pl.Series) -> pl.Series:
 
 
 def _is_name(text: str) -> bool:
-    return bool(text) and not text.endswith(".0") and text not in TRUTH
+    return bool(text) and text == text.strip(" ") and not text.endswith(ENDS) and text not in TRUTH
 
 
 def name_of(text: str) -> str:
     """One text as a name."""
+    text = text.strip(" ")
     return TRUTH.get(text) or re.sub(WHOLE, r"\1", text)
 
 

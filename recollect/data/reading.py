@@ -30,13 +30,14 @@ CHUNK_ROWS = 100_000
 
 @dataclass
 class Summary:
-    """What was read so far: rows that became events, the bad ones by kind, and fields that came too late to be read,
-    with the line they were first seen in."""
+    """What was read so far: rows that became events, the bad ones by kind, fields that came too late to be read, with
+    the line they were first seen in, and features that no row has."""
 
     events: int = 0
     bad: Counter[str] = field(default_factory=Counter)
     bad_rows_file: Path | None = None
     late_fields: dict[str, int] = field(default_factory=dict)
+    empty: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         text = f"{self.events} rows read"
@@ -50,15 +51,17 @@ class Summary:
                 f"; field {name} first seen at line {line} was not read: "
                 f"have a row with it among the first {FIRST_ROWS} to have it read"
             )
+        if self.empty:
+            text += f"; missing in every row: {', '.join(self.empty)}"
         return text
 
     @property
     def has_gaps(self) -> bool:
         """Whether anything was left out."""
-        return bool(self.bad or self.late_fields)
+        return bool(self.bad or self.late_fields or self.empty)
 
     def to_json(self) -> dict[str, Any]:
-        return {"bad_rows": dict(self.bad), "late_fields": self.late_fields}
+        return {"bad_rows": dict(self.bad), "late_fields": self.late_fields, "empty_columns": list(self.empty)}
 
 
 def first_rows(source: Any, count: int = FIRST_ROWS) -> pl.DataFrame:
@@ -81,6 +84,7 @@ class Reading:
     def __iter__(self) -> Iterator[Events]:
         self.summary = Summary()
         file: IO[str] | None = None
+        unseen = list(self.schema.features)
         made = ahead(self._made())
         try:
             for events, bad, unread in made:
@@ -96,7 +100,10 @@ class Reading:
                 for start in range(0, len(events), self.chunk_rows):
                     part = events.part(start, start + self.chunk_rows)
                     self.summary.events += len(part)
+                    unseen = [name for name in unseen if part.columns.get_column(name).null_count() == len(part)]
                     yield part
+            # A field that was renamed looks like this in a format in which a row may lack it.
+            self.summary.empty = tuple(unseen) if self.summary.events else ()
         finally:
             made.close()
             if file is not None:

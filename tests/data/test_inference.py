@@ -62,6 +62,22 @@ def test_a_number_that_is_missing_in_words_is_missing(mark: str) -> None:
     assert schema.why["a"] == "numbers, 1 of them missing"
 
 
+@pytest.mark.parametrize("dtype", [pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64])
+def test_whole_numbers_of_any_width_are_numbers(tmp_path: Path, dtype: type[pl.DataType]) -> None:
+    """As Parquet files, Arrow tables and frames that were made smaller have them."""
+    rows = pl.DataFrame(
+        {"x": pl.Series([3, 1, 4, 1, 5], dtype=dtype), "label": pl.Series([0, 1, 0, 1, 1], dtype=dtype)}
+    )
+    rows.write_parquet(tmp_path / "t.parquet")
+    for source in (rows, rows.to_pandas(), rows.to_arrow(), tmp_path / "t.parquet"):
+        events, _ = read_all(source)
+        assert events.columns["x"].to_list() == [3.0, 1.0, 4.0, 1.0, 5.0]
+        assert events.label is not None
+        assert events.label.to_list() == ["0", "1", "0", "1", "1"]
+    counter = pl.DataFrame({"row": pl.int_range(COUNT, eager=True).cast(dtype), "label": [0, 1] * (COUNT // 2)})
+    assert "row" in infer_schema(counter).ignored
+
+
 def test_the_number_of_the_row_tells_nothing() -> None:
     """As pandas and R write it beside a table."""
     counter = pl.int_range(1, COUNT + 1, eager=True)

@@ -246,6 +246,25 @@ def test_a_field_that_comes_late_is_told(tmp_path: Path, monkeypatch: pytest.Mon
 # Order and ids
 
 
+def test_a_feature_that_no_row_has_is_told(tmp_path: Path) -> None:
+    """Perhaps its field was renamed: of JSON a line may lack any."""
+    (tmp_path / "t.jsonl").write_bytes(lines({"amt": 1, "y": "a"}, {"amt": 2, "y": "b"}))
+    events, reading = read_all(tmp_path / "t.jsonl", TableSchema(numeric=("amount",), label="y"))
+    assert events.columns["amount"].to_list() == [None, None]
+    assert reading.summary.has_gaps
+    assert "missing in every row: amount" in str(reading.summary)
+    assert reading.summary.to_json()["empty_columns"] == ["amount"]
+    _, reading = read_all(tmp_path / "t.jsonl", TableSchema(numeric=("amt",), label="y"))
+    assert not reading.summary.has_gaps
+
+
+def test_spaces_around_a_name_are_none_of_it(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("at, y\n1, a\n2,a\n3, \n")
+    events, reading = read_all(tmp_path / "t.csv", TableSchema(label="y"), bad_rows="skip")
+    assert events.label is not None
+    assert (events.label.to_list(), reading.summary.bad) == (["a", "a"], {"no label": 1})
+
+
 def test_row_order_is_the_time_and_the_place_the_id(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_bytes(b'{"y": 1}\n\n{"y": 2}\n')
     events = joined(tmp_path / "t.jsonl", TableSchema(label="y"))
@@ -416,7 +435,7 @@ def test_bad_rows_are_written_to_a_file(tmp_path: Path) -> None:
 
 def test_reading_again_keeps_the_bad_rows_of_the_first_time(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    path.write_bytes(lines({"at": 1, "y": "a"}) + b"{broken\n")
+    path.write_bytes(lines({"at": 1, "y": "a", "x": 1}) + b"{broken\n")
     for name in ("t.jsonl.bad.jsonl", "t.jsonl.bad-2.jsonl", "t.jsonl.bad-3.jsonl"):
         assert not (tmp_path / name).exists()
         reading = read_events(path, WRITTEN, bad_rows="file")

@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,8 @@ class JsonLines:
         frame = _read_json(block, columns)
         if frame is not None and frame.height == num_lines:
             rows = np.arange(frame.height)
-            return RawChunk(frame, row + rows, line + rows, lambda index: _text(block.split(b"\n")[index]))
+            split = cache(partial(block.split, b"\n"))  # only if one is asked for, and once for all that are
+            return RawChunk(frame, row + rows, line + rows, lambda index: _text(split()[index]))
         lines = block.split(b"\n")
         filled = [index for index, each in enumerate(lines) if each.strip()]
         faults = {index: _fault_of_json(lines[index]) for index in filled} if frame is None else {}

@@ -5,9 +5,11 @@ Frames and Parquet files keep the types of their columns. pandas is never import
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -68,6 +70,12 @@ class PolarsTable(NumberedRows):
 class ArrowTable(NumberedRows):
     table: pa.Table
 
+    def __post_init__(self) -> None:
+        names = self.table.column_names
+        twice = [name for place, name in enumerate(names) if name in names[:place]]
+        if twice:
+            raise _two_of_a_name(twice[0])
+
     def first_rows(self, count: int) -> pl.DataFrame:
         return _of_arrow(self.table.slice(0, count))
 
@@ -102,9 +110,20 @@ def _of_pandas(frame: Any) -> pl.DataFrame:
     columns = {}
     for position, name in enumerate(frame.columns):
         if str(name) in columns:
-            raise DataError(f"the table has two columns called {name}: give each a name of its own")
+            raise _two_of_a_name(name)
         columns[str(name)] = _of_pandas_column(frame.iloc[:, position])
     return pl.DataFrame(columns)
+
+
+def _two_of_a_name(name: Any) -> DataError:
+    return DataError(f"the table has two columns called {name}: give each a name of its own")
+
+
+def is_missing(value: Any) -> bool:
+    """One of the ways in which Python's objects say that there is nothing."""
+    if value is None or type(value).__name__ in ("NaTType", "NAType"):
+        return True
+    return isinstance(value, (float, np.floating)) and bool(value != value)
 
 
 def _of_pandas_column(values: Any) -> pl.Series:
@@ -113,11 +132,22 @@ def _of_pandas_column(values: Any) -> pl.Series:
         names = pl.Series([str(each) for each in values.cat.categories], dtype=pl.String)
         codes = pl.Series(values.cat.codes.to_numpy())
         return names.gather(codes.set(codes < 0, None)).cast(pl.Categorical)
+    if str(values.dtype).startswith("Sparse"):
+        values = values.sparse.to_dense()
     try:
         array = pa.Array.from_pandas(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        # Of dates and datetimes Arrow makes dates.
+        as_texts = pa.types.is_date(array.type) and any(isinstance(value, datetime) for value in values)
+    except (pa.ArrowException, OverflowError, UnicodeError):
+        as_texts = True
+    if as_texts:
         # Values of several types: as texts, so that each can be judged for itself.
-        array = pa.array([None if value is None or value != value else str(value) for value in values], pa.string())
+        array = pa.array([None if is_missing(value) else _text(value) for value in values], pa.string())
     column = pl.from_arrow(array)
     assert isinstance(column, pl.Series)
     return column
+
+
+def _text(value: Any) -> str:
+    """What can't be written as UTF-8 is replaced: half of a character that was cut in two."""
+    return str(value).encode("utf-8", "replace").decode()

@@ -53,6 +53,8 @@ def read_times(values: pl.Series, unit: TimeUnit) -> pl.Series:
         return _multiplied(values.to_physical(), {"ms": 10**6, "us": 10**3, "ns": 1}[values.dtype.time_unit])
     if values.dtype == pl.Date:
         return _multiplied(values.to_physical(), DAY)
+    if values.dtype.is_float():
+        values = values.set(values != values.floor(), None).cast(pl.Int64, strict=False)  # 20240501.0 is a date
     return _texts(values.cast(pl.String))
 
 
@@ -158,6 +160,8 @@ def _numbers(values: pl.Series, *, whole: bool = False) -> pl.Series:
         values = values.str.strip_chars()
     elif not values.dtype.is_numeric():
         return pl.Series(values.name, [None] * len(values), pl.Float64)
+    if whole and values.dtype.is_decimal():
+        values = values.cast(pl.Float64)
     if whole and values.dtype.is_float():
         values = values.set(values != values.floor(), None)
     return values.cast(pl.Int64 if whole else pl.Float64, strict=False)
@@ -172,6 +176,7 @@ def _texts(values: pl.Series) -> pl.Series:
     if result.null_count() == values.null_count():
         return result
     values = values.str.strip_chars().str.to_uppercase().str.replace(r" ?UTC$", "Z").str.replace(r",(\d)", ".$1")
+    values = values.str.replace(r"^(\d{8})\.0$", "$1")
     unread = (result.is_null() & values.is_not_null()).arg_true()
     first = values.gather(unread[:1])
     for layout in sorted(FORMATS, key=lambda layout: _parsed(first, layout).null_count()):
@@ -222,6 +227,8 @@ def _shift(end: str) -> int | None:
     if match is None:
         return None
     fraction, sign, hours, minutes = match.groups()
+    if sign and (int(hours) > 23 or int(minutes) > 59):
+        return None
     ahead = (int(hours) * 60 + int(minutes)) * 60 * 10**9 if sign else 0
     return int((fraction or "").ljust(9, "0")) - (ahead if sign == "+" else -ahead)
 

@@ -1,5 +1,6 @@
 """Files that are not what they seem are refused by name; compressed ones are read to their end."""
 
+import datetime
 import gzip
 from pathlib import Path
 from typing import Any
@@ -70,9 +71,33 @@ def test_what_is_no_table(tmp_path: Path, source: Any, message: str) -> None:
 def test_columns_of_one_name(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("y,y\n1,2\n")
     frame = pd.DataFrame([[1, 2]], columns=["y", "y"])
-    for source in (tmp_path / "t.csv", frame):
+    arrow = pa.table([pa.array([1]), pa.array([2])], names=["y", "y"])
+    for source in (tmp_path / "t.csv", frame, arrow):
         with pytest.raises(DataError, match="two columns"):
             labels(source)
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([1, "x", pd.NA], ["1", "x", None]),
+        ([2**70, 1, None], [str(2**70), "1", None]),
+        (["a\ud800", "b"], ["a?", "b"]),
+        (
+            [datetime.date(2024, 1, 1), datetime.datetime(2024, 1, 2, 12), pd.NaT],
+            ["2024-01-01", "2024-01-02 12:00:00", None],
+        ),
+    ],
+    ids=["several types", "large", "half a character", "dates and moments"],
+)
+def test_objects_of_pandas_are_told_apart(values: list[Any], texts: list[str | None]) -> None:
+    frame = pd.DataFrame({"y": pd.Series(values, dtype=object)})
+    assert open_table(frame).first_rows(3)["y"].to_list() == texts
+
+
+def test_sparse_columns_of_pandas_are_read_as_others() -> None:
+    frame = pd.DataFrame({"y": pd.arrays.SparseArray([0.0, 0.0, 1.5])})
+    assert open_table(frame).first_rows(3)["y"].to_list() == [0.0, 0.0, 1.5]
 
 
 def test_the_name_of_a_file_is_not_a_pattern(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import datetime
 import zoneinfo
+from decimal import Decimal
 
 import pandas as pd
 import polars as pl
@@ -154,7 +155,22 @@ def test_plain_numbers() -> None:
     assert numbers.dtype == pl.Float64
 
 
+def test_fractions_of_decimals_count() -> None:
+    values = pl.Series([Decimal("1714521600.75"), Decimal("1714521601.00")])
+    assert read_times(values, "seconds").to_list() == [1714521600_750000000, 1714521601_000000000]
+
+
+@pytest.mark.parametrize("zone", ["+99:99", "+24:00", "-02:60"])
+def test_no_place_has_such_a_zone(zone: str) -> None:
+    assert read_times(pl.Series([f"2024-05-01T12:00:00{zone}"]), "datetime").to_list() == [None]
+
+
 def test_dates_of_eight_digits_are_dates() -> None:
+    """As floats too, which pandas makes of them where one is missing."""
+    for values in (pl.Series([20240501.0, None]), pl.Series(["20240501.0", None])):
+        assert find_unit(values, "day") == "datetime"
+        assert read_times(values, "datetime").to_list() == [NOON - 43_200 * 10**9, None]
+    assert read_times(pl.Series([20240501.5]), "datetime").to_list() == [None]
     assert find_unit(pl.Series([20240501, 20240502]), "day") == "datetime"
     assert read_times(pl.Series([20240501]), "datetime").to_list() == [NOON - 43_200 * 10**9]
 
