@@ -139,7 +139,9 @@ def history_of(stream: Stream, keys: KeyFunction, clock: Clock, window: int | No
     """All rows of a stream as items, in order of when their labels were known."""
     known_at = torch.from_numpy(stream.known_at)
     order = known_at.argsort(stable=True)
-    features = {name: value[order] for name, value in stream.features.items()}
+    features = stream.features
+    if bool((known_at[1:] < known_at[:-1]).any()):  # else they are in order: no copy, and what is mapped stays on disk
+        features = {name: value[order] for name, value in features.items()}
     history = MemoryHistory(
         features,
         keys(features),
