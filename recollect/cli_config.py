@@ -115,11 +115,11 @@ def report_in(settings: Mapping[str, Any], out: Path, as_json: bool) -> Iterator
 
 @contextlib.contextmanager
 def told_how_to_go_on() -> Iterator[None]:
-    """Around what keeps its parts: stopped with Ctrl-C, it says that nothing is lost."""
+    """Around what keeps its parts: stopped with Ctrl-C, it says what is lost."""
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo("recollect: stopped; run the same command to go on from here", err=True)
+        typer.echo("recollect: stopped; the same command goes on from what is done and does the rest anew", err=True)
         raise
 
 

@@ -44,7 +44,7 @@ def read(data: Path, given: Mapping[str, Any]) -> tuple[Events, TableSchema, Opt
         label_delay=delay_from(given["label_delay"], schema),
         bins=given["bins"],
         refit=tuple(sorted({length_from(text, plain, "--refit") for text in given["refit"]})),
-        seeds=tuple(given["seeds"]),
+        seeds=tuple(dict.fromkeys(given["seeds"])),
         peers=names,
         peer_window=length("peer_window"),
         peer_period=length("peer_period"),
@@ -74,7 +74,7 @@ def _peers(asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         left_out = f"without the packages {', '.join(sorted(set(missing.values())))} these peers are left out: "
         left_out += f"{', '.join(missing)}; pip install 'recollect[peers]' brings them"
         return tuple(name for name in DEFAULT if name not in missing), (left_out,) if missing else ()
-    names = DEFAULT + SLOW if "all" in asked else tuple(asked)
+    names = DEFAULT + SLOW if "all" in asked else tuple(dict.fromkeys(asked))
     peers(period=1, year=1, names=names)  # a wrong name is told before anything is trained
     return names, ()
 

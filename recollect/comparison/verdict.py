@@ -18,6 +18,9 @@ LEARNING = ("arf", "leveraging_bagging", "hoeffding_adaptive", "recent_neighbour
 CLEAR = 0.005
 """Differences of less than half a point of accuracy are called small."""
 
+UNEVEN = 3
+"""Where a period has so many times the rows of a usual one, it is told how many of all rows were right, too."""
+
 Accuracies = Mapping[str, float]
 
 
@@ -48,6 +51,7 @@ def judge(
     refits = refits or {}
     names = [name for name in runs if name != OURS and name not in refits]
     found = {name: mean_over_bins(accuracy, runs[name][0], labels, bins) for name in runs}
+    of_all = {name: accuracy(runs[name][0], labels) for name in runs}
     differences = {
         name: paired_difference(accuracy, runs[OURS][0], runs[name][0], labels, bins, resamples=300) for name in names
     }
@@ -62,6 +66,12 @@ def judge(
     )
     learning = best_of([name for name in names if name in LEARNING])
     helps, headline = _decided(frozen, rule, found, differences)
+    if helps and frozen is not None and of_all[OURS] <= of_all[frozen]:
+        helps = False
+        headline = (
+            f"No clear answer: in the mean over periods Recollect was right {_points(differences[frozen].value)} more "
+            f"often than {_best(frozen)}, but of all rows {_points(of_all[frozen] - of_all[OURS])} less often."
+        )
     better = best_of([name for name in (refitted, learning) if name and _clearly_better(differences[name])])
     if better is not None:
         headline = _with_what_is_better(helps, headline, better, differences[better])
@@ -74,6 +84,12 @@ def judge(
                 f"{which} {found[OURS]:.3f}, {_called(name)} {found[name]:.3f}: a difference of "
                 f"{100 * gap.value:+.1f} points, 95% interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f}."
             )
+    rows = np.unique(bins, return_counts=True)[1]
+    if frozen is not None and rows.max() > UNEVEN * np.median(rows):
+        lines.append(
+            f"Periods count alike, but hold {rows.min():,} to {rows.max():,} rows: of all rows {which} answered "
+            f"{of_all[OURS]:.3f} right, {_called(frozen)} {of_all[frozen]:.3f}."
+        )
     if refitted is not None and frozen is not None:
         lines.append(
             f"Refitting would have bought {100 * (found[refitted] - found[frozen]):+.1f} points over the best of what "

@@ -29,6 +29,11 @@ COUNTED = 20
 """From so many first rows on, whole numbers that go up by one are the number of the row, as programs write it beside a
 table; with fewer that may be chance."""
 
+INDICES = ("unnamed: 0", "column 1", "index", "rownames")
+"""What such a column is called: where rows were left out or shuffled afterwards, its name gives it away."""
+
+NUMBERED = "the number of the row: it tells nothing"
+
 NOT_THE_IDS = "; it repeats or has gaps, so it doesn't name the rows: if it should, put that right and say --id {name}"
 """Behind the looks of a column that is called id and can't be one."""
 
@@ -93,7 +98,8 @@ def infer_schema(
     found_id = find("id", _find_id)
     roles = {name: role for name, role in declared.items() if role in features}
     for name in free:
-        roles[name], why[name] = _looks(column_of(first_rows, name))
+        values = column_of(first_rows, name)
+        roles[name], why[name] = ("ignored", NUMBERED) if _numbers_rows(values) else _looks(values)
         if name.lower() == "id" and id is None:
             why[name] += NOT_THE_IDS.format(name=name)
     for name in embedding:
@@ -249,8 +255,6 @@ def _looks(values: pl.Series) -> tuple[str, str]:
     highest = present.max() if kind.is_integer() else None
     if isinstance(highest, int) and highest > LARGEST:
         return _looks_of_texts(present.cast(pl.String))  # names, as they are to everyone who reads them as texts
-    if kind.is_integer() and len(values) >= COUNTED and _counts_up(values):
-        return "ignored", "one more with every row: it counts the rows"
     if kind.is_numeric():
         return _looks_of_numbers(present)
     if isinstance(kind, (pl.List, pl.Array)):
@@ -264,9 +268,12 @@ def _looks(values: pl.Series) -> tuple[str, str]:
     return "ignored", f"{kind} is not a number, a text or a list of numbers: take it apart first"
 
 
-def _counts_up(values: pl.Series) -> bool:
-    steps = values.cast(pl.Int64).diff()[1:]
-    return bool((steps == 1).fill_null(False).all())
+def _numbers_rows(values: pl.Series) -> bool:
+    if not values.dtype.is_integer() or values.null_count() or values.n_unique() < len(values) or len(values) < 2:
+        return False
+    if values.name.lower() in INDICES:
+        return True
+    return len(values) >= COUNTED and bool((values.cast(pl.Int64, strict=False).diff()[1:] == 1).all())
 
 
 def _looks_of_numbers(present: pl.Series) -> tuple[str, str]:

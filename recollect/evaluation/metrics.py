@@ -22,7 +22,12 @@ COVERED = 0.9
 
 
 def accuracy(log_probs: LogProbs, labels: Labels) -> float:
-    return float((log_probs.argmax(1) == labels).mean())
+    return float(_right(log_probs, labels).mean())
+
+
+def _right(log_probs: LogProbs, labels: Labels) -> Float[np.ndarray, " rows"]:
+    right: Float[np.ndarray, " rows"] = (log_probs.argmax(1) == labels).astype(np.float64)
+    return right
 
 
 def balanced_accuracy(log_probs: LogProbs, labels: Labels) -> float:
@@ -46,15 +51,25 @@ def auc(log_probs: LogProbs, labels: Labels) -> float:
 
 def nll(log_probs: LogProbs, labels: Labels) -> float:
     """Mean negative log-likelihood, probabilities clipped from below at `FLOOR`."""
+    return float(_losses(log_probs, labels).mean())
+
+
+def _losses(log_probs: LogProbs, labels: Labels) -> Float[np.ndarray, " rows"]:
     of_label = _widened(log_probs, labels)[np.arange(len(labels)), labels]
-    return float(-np.clip(of_label.astype(np.float64), np.log(FLOOR), 0.0).mean())
+    losses: Float[np.ndarray, " rows"] = -np.clip(of_label.astype(np.float64), np.log(FLOOR), 0.0)
+    return losses
 
 
 def brier(log_probs: LogProbs, labels: Labels) -> float:
     """Mean squared distance of the probabilities from the truth, summed over all classes: 0 to 2."""
+    return float(_distances(log_probs, labels).mean())
+
+
+def _distances(log_probs: LogProbs, labels: Labels) -> Float[np.ndarray, " rows"]:
     probs = np.exp(_widened(log_probs, labels).astype(np.float64))
     probs[np.arange(len(labels)), labels] -= 1
-    return float((probs**2).sum(1).mean())
+    squares: Float[np.ndarray, " rows"] = (probs**2).sum(1)
+    return squares
 
 
 def ece(log_probs: LogProbs, labels: Labels) -> float:
@@ -99,6 +114,13 @@ MEASURES: dict[str, Measure] = {
     "kappa": kappa,
     "coverage": coverage,
 }
+
+BY_ROW: dict[Measure, Callable[[LogProbs, Labels], Float[np.ndarray, " rows"]]] = {
+    accuracy: _right,
+    nll: _losses,
+    brier: _distances,
+}
+"""Measures that are means over rows: a row is judged once, however often it is drawn."""
 
 
 def previous_labels(
@@ -177,10 +199,9 @@ def interval(
     seed: int = 0,
 ) -> Interval:
     """A bootstrap interval of the mean over bins; for all rows as one, give one bin."""
-    drawn = np.array(
-        [mean_over_bins(measure, log_probs[rows], labels[rows], bins[rows]) for rows in _drawn(bins, resamples, seed)]
-    )
-    return Interval(mean_over_bins(measure, log_probs, labels, bins), *_ends(drawn, level))
+    found = _of_rows(measure, log_probs, labels, bins)
+    drawn = np.array([found(rows) for rows in _drawn(bins, resamples, seed)])
+    return Interval(found(slice(None)), *_ends(drawn, level))
 
 
 def intervals(
@@ -211,9 +232,10 @@ def paired_difference(
 ) -> Difference:
     """The difference of two runs' means over bins: both are judged on the same resampled rows, so luck cancels."""
 
+    one, other = (_of_rows(measure, run, labels, bins) for run in (first, second))
+
     def difference(rows: Int[np.ndarray, " _"] | slice) -> float:
-        one, other = (mean_over_bins(measure, run[rows], labels[rows], bins[rows]) for run in (first, second))
-        return one - other
+        return one(rows) - other(rows)
 
     drawn = np.array([difference(rows) for rows in _drawn(bins, resamples, seed)])
     turned = min((drawn <= 0).sum(), (drawn >= 0).sum())
@@ -255,6 +277,17 @@ def _area(scores: Float[np.ndarray, " rows"], positive: Shaped[np.ndarray, " row
 
 def _beyond(found: float, by_chance: float) -> float:
     return (found - by_chance) / (1 - by_chance) if by_chance < 1 else float("nan")
+
+
+def _of_rows(
+    measure: Measure, log_probs: LogProbs, labels: Labels, bins: Labels
+) -> Callable[[Int[np.ndarray, " _"] | slice], float]:
+    """The mean over bins by rows drawn from them, of each bin as many as it has."""
+    if measure not in BY_ROW:
+        return lambda rows: mean_over_bins(measure, log_probs[rows], labels[rows], bins[rows])
+    _, bin_of, counts = np.unique(bins, return_inverse=True, return_counts=True)
+    shares = BY_ROW[measure](log_probs, labels) / (counts[bin_of] * len(counts))
+    return lambda rows: float(shares[rows].sum())
 
 
 def _drawn(bins: Labels, resamples: int, seed: int) -> Iterator[Int[np.ndarray, " _"]]:

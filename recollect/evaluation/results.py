@@ -141,19 +141,21 @@ def means_by_bin(runs: Runs, stream: Stream) -> dict[str, list[dict[str, Any]]]:
 def results_table(models: Mapping[str, Mapping[str, Any]], title: str | None = None) -> Table:
     """One line per model, the best of each column in bold; the accuracy's deviation where there are several seeds.
 
-    Lines, and deviations of all columns, would not fit 80 characters.
+    Lines, and deviations of all columns, would not fit 80 characters, nor does the calibration error beside deviations.
     """
+    several = any(len(model["accuracy"]["seeds"]) > 1 for model in models.values())
+    columns = [column for column in COLUMNS if not (several and column == "ece")]
     table = Table(title=title, box=None)
     table.add_column("model", no_wrap=True)
     best = {}
-    for column in COLUMNS:
+    for column in columns:
         table.add_column(SHORT.get(column, column), justify="right", no_wrap=True)
         means = [model[column]["mean"] for model in models.values() if model[column] is not None]
         best[column] = (min if column in LESS_IS_BETTER else max)(means, default=None)
     for name, model in models.items():
         ours = name in OURS or name.startswith("recollect_refit_")
         cells = [Text(name, style="bold" if ours else "")]
-        for column in COLUMNS:
+        for column in columns:
             value = model[column]
             if value is None:
                 cells.append(Text("-", style="dim"))

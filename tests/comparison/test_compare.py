@@ -187,7 +187,7 @@ def test_a_stopped_comparison_goes_on_where_it_was(tmp_path: Path, monkeypatch: 
         patched.setattr(ours, "answer_all", stop)
         stopped = invoke(*arguments)
     assert stopped.exit_code == 130
-    assert stopped.stderr.splitlines()[-1] == "recollect: stopped; run the same command to go on from here"
+    assert stopped.stderr.splitlines()[-1].startswith("recollect: stopped; the same command goes on from what is done")
     monkeypatch.setattr(ours, "fit_default", stop)  # what is there is not computed again
     with monkeypatch.context() as patched:
         patched.setattr(comparison, "run_peers", stop)

@@ -32,6 +32,18 @@ def test_a_clear_gain_is_a_yes_and_tells_what_refitting_would_buy() -> None:
     assert verdict.differences["no_context"].low > 0.2
 
 
+def test_a_few_rows_of_many_periods_make_no_yes_against_the_many_of_one() -> None:
+    """Periods count alike; but then it has to be told, and whoever is right less often is not called better."""
+    few = np.concatenate([np.repeat(np.arange(9), 5), np.full(755, 9)])
+    runs = {"recollect": wrong_at(*range(45, 145)), "logreg_frozen": wrong_at(*range(40))}
+    verdict = judge(runs, LABELS, few)
+    assert verdict.differences["logreg_frozen"].low > 0.5
+    assert not verdict.helps
+    assert verdict.headline.startswith("No clear answer: in the mean over periods Recollect was right ")
+    assert "of all rows Recollect answered 0.875 right, logreg_frozen 0.950." in " ".join(verdict.lines)
+    assert not any("Periods count alike" in line for line in judge(runs, LABELS, BINS).lines)
+
+
 def test_without_a_frozen_model_there_is_no_yes() -> None:
     """Our own network without its history may be much worse than what people have."""
     runs = {"recollect": answers(0.9), "no_context": answers(0.6, 1), "majority": answers(0.5, 2)}

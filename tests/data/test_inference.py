@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from recollect.data.inference import infer_schema
+from recollect.data.inference import infer_features, infer_schema
 from recollect.data.reading import first_rows, read_all
 from recollect.data.tables.times import ROW_ORDER
 from recollect.errors import DataError
@@ -84,9 +84,13 @@ def test_the_number_of_the_row_tells_nothing() -> None:
     rows = pl.DataFrame({"Unnamed: 0": counter, "steps": 2 * counter, "price": counter * 0.5})
     schema = infer_schema(rows)
     assert schema.numeric == ("steps", "price")
-    assert "counts the rows" in schema.ignored["Unnamed: 0"]
+    assert "number of the row" in schema.ignored["Unnamed: 0"]
+    shuffled = rows.sample(fraction=1.0, shuffle=True, seed=0)
+    assert infer_schema(shuffled).numeric == ("steps", "price")
+    assert infer_schema(shuffled.rename({"Unnamed: 0": "size"})).numeric == ("size", "steps", "price")
     assert infer_schema(rows, numeric=["Unnamed: 0"]).numeric == ("Unnamed: 0", "steps", "price")
-    assert infer_schema(rows[:10]).numeric == ("Unnamed: 0", "steps", "price")
+    assert infer_schema(rows[:10].rename({"Unnamed: 0": "size"})).numeric == ("size", "steps", "price")
+    assert infer_features(rows).numeric == ("Unnamed: 0", "steps", "price")  # whoever hands features over has chosen
 
 
 def test_a_few_mistakes_among_measurements_leave_them_numbers() -> None:
