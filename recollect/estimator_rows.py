@@ -18,6 +18,7 @@ from sklearn.utils.validation import assert_all_finite
 from torch import Tensor
 
 from recollect.data.frames import stored_times
+from recollect.data.tables.sources import is_missing
 from recollect.errors import RecollectError
 from recollect.history.key_table import TableView
 from recollect.live import Answers
@@ -36,6 +37,8 @@ def value_errors() -> Iterator[None]:
 
 def checked_labels(y: Any, rows: Any) -> NDArray[Any]:
     labels: NDArray[Any] = column_or_1d(y, warn=True)
+    if labels.dtype == object and (missing := [row for row, label in enumerate(labels) if is_missing(label)]):
+        raise ValueError(f"y has no label for {len(missing)} rows, the first is row {missing[0]}: leave such rows out")
     assert_all_finite(labels, input_name="y")
     check_classification_targets(labels)
     check_consistent_length(rows, labels)

@@ -235,6 +235,12 @@ def test_appending_in_parts_is_appending_at_once(fitted: RecollectClassifier) ->
     assert np.array_equal(once.predict_proba(x), parts.predict_proba(x))
 
 
+@pytest.mark.parametrize("missing", [None, pd.NA])
+def test_a_label_that_is_missing_is_refused(missing: Any) -> None:
+    with pytest.raises(ValueError, match="y has no label for 1 rows, the first is row 1: leave such rows out"):
+        RecollectClassifier(steps=1).fit(np.ones((3, 1)), np.array(["a", missing, "b"], dtype=object))
+
+
 def test_a_label_of_another_kind_is_refused_also_among_objects() -> None:
     x, y = table()
     model = RecollectClassifier(random_state=0).fit(x, y.astype(object))
@@ -313,7 +319,7 @@ def test_what_is_no_time_is_told_in_one_line(fitted: RecollectClassifier) -> Non
     with pytest.raises(ValueError, match=rf"^time can't be read as times .*: {remedy}$"):
         RecollectClassifier().fit(x, y, time=[days[0].to_pydatetime(), 3])
     for missing in (pd.NaT, [pd.NaT, pd.NaT], [None, 1.0], pd.NA):
-        with pytest.raises(ValueError, match=r"^as_of None of row 0 is not a time: give one for every row$"):
+        with pytest.raises(ValueError, match=r"^as_of None of row 0 is not a time: give .*, one for every row$"):
             fitted.predict(x, as_of=missing)
     with pytest.raises(ValueError, match=r"^as_of has 2 columns: give the one that holds the times$"):
         fitted.predict(x, as_of=pd.DataFrame({"from": [1, 2], "to": [3, 4]}))

@@ -62,7 +62,7 @@ def stored_times(values: Any, name: str) -> NDArray[Any]:
     times = read_times(series, "datetime" if moments else "number")
     if times.null_count():
         row = int(times.is_null().arg_max() or 0)
-        raise DataError(f"{name} {series[row]!r} of row {row} is not a time: give one for every row")
+        raise DataError(f"{name} {series[row]!r} of row {row} is not a time: {REMEDY}, one for every row")
     return times.to_numpy().astype(np.int64 if moments else np.float64)
 
 

@@ -32,6 +32,7 @@ table; with fewer that may be chance."""
 INDICES = ("unnamed: 0", "column 1", "index", "rownames")
 """What such a column is called: where rows were left out or shuffled afterwards, its name gives it away."""
 
+ODD_NUMBERS = r"^\s*[-+]?\s*[$€£]?\s*\d[\d., ]*[%€]?\s*$"
 NUMBERED = "the number of the row: it tells nothing"
 
 NOT_THE_IDS = "; it repeats or has gaps, so it doesn't name the rows: if it should, put that right and say --id {name}"
@@ -308,6 +309,11 @@ def _looks_of_texts(present: pl.Series) -> tuple[str, str]:
         return "categorical", f"{different} different texts in {len(present)} rows"
     if as_numbers(present).null_count() == 0:
         return "ignored", "numbers written as texts that hardly repeat: an identifier, or declare it numeric"
+    if present.str.contains(ODD_NUMBERS).mean() > DIFFERENT_TEXTS:  # type: ignore[operator]
+        return (
+            "ignored",
+            "numbers with a comma, $ or % in them: write plain ones with a decimal point to have them read",
+        )
     return "ignored", f"short texts that hardly repeat ({different} in {len(present)} rows): an identifier"
 
 

@@ -78,6 +78,14 @@ def test_whole_numbers_of_any_width_are_numbers(tmp_path: Path, dtype: type[pl.D
     assert "row" in infer_schema(counter).ignored
 
 
+@pytest.mark.parametrize("written", ["{},25", "${}.50", "1,{}.5", "-{}.5%"])
+def test_numbers_that_are_written_otherwise_are_told(written: str) -> None:
+    rows = pl.DataFrame(
+        {"x": [written.format(100 + number) for number in range(COUNT)], "label": [0, 1] * (COUNT // 2)}
+    )
+    assert "with a decimal point" in infer_schema(rows).ignored["x"]
+
+
 def test_the_number_of_the_row_tells_nothing() -> None:
     """As pandas and R write it beside a table."""
     counter = pl.int_range(1, COUNT + 1, eager=True)
