@@ -134,13 +134,15 @@ class Heads:
         near, closeness = (torch.cat(parts) for parts in zip(*found, strict=True))
         both = corrected(torch.cat([plain] * 2), self._plain_at(near), self._labels(near), closeness)
         by_neighbours += zip(both.chunk(2), near.chunk(2), closeness.chunk(2), strict=True)
-        # Of classes that no training knew the nearest tell, here too.
-        by_neighbours += [(self._regression(inputs, plain, items), *by_neighbours[-1][1:]) for items in REGRESSED]
+        regressed = [self._regression(inputs, plain, items) for items in REGRESSED]
         met = [int(self._labels(near).masked_fill(near < 0, 0).max()) + 1 for _, near, _ in by_neighbours]
-        classes = max(known, *met, *(answer.shape[1] for answer in said))
+        classes = max(known, *met, *(answer.shape[1] for answer in said), *(found.shape[1] for found, _ in regressed))
         said = [F.pad(answer, (0, classes - answer.shape[1]), value=-torch.inf) for answer in said]
         for answer, near, closeness in by_neighbours:
             said.append(with_new_classes(answer, self._labels(near), closeness, classes))
+        for answer, told in regressed:
+            # Of classes that a fit did not meet the nearest tell, here too.
+            said.append(_with_untold(answer, told, self._labels(near), closeness, classes))
         weights = even(POOLED) if self.predictor.pool is None else self.predictor.pool
         by_all = pooled(torch.stack(said, dim=1)[..., :known], weights)
         said.append(with_new_classes(by_all, self._labels(near), closeness, classes))
@@ -150,7 +152,7 @@ class Heads:
 
     def _regression(
         self, inputs: Inputs, plain: Float[Tensor, "batch classes"], window: int
-    ) -> Float[Tensor, "batch classes"]:
+    ) -> tuple[Float[Tensor, "batch _"], Int[Tensor, " batch"]]:
         untrained = Untrained(self.lookup.view, self.plain, self.untrained_from)
         return self.regressions.answers(inputs.own_keys, plain, inputs.visible, window, untrained)
 
@@ -172,6 +174,21 @@ class Heads:
 
     def _labels(self, positions: Int[Tensor, "batch neighbours"]) -> Int[Tensor, "batch neighbours"]:
         return self.lookup.view.at("label", positions)
+
+
+def _with_untold(
+    answer: Float[Tensor, "batch _"],
+    told: Int[Tensor, " batch"],
+    labels: Int[Tensor, "batch neighbours"],
+    closeness: Float[Tensor, "batch neighbours"],
+    classes: int,
+) -> Float[Tensor, "batch _"]:
+    """`with_new_classes`, of answers that each tell of a number of classes of their own."""
+    found = answer.new_full((len(answer), classes), -torch.inf)
+    for known in told.unique().tolist():
+        widened = with_new_classes(answer[:, :known], labels, closeness, classes)
+        found = torch.where((told == known).unsqueeze(1), widened, found)
+    return found
 
 
 def within(visible: Visible, window: Window) -> Visible:

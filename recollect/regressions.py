@@ -8,6 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -62,9 +63,10 @@ class Regressions:
         visible: Visible,
         window: int,
         untrained: Untrained,
-    ) -> Float[Tensor, "batch classes"]:
+    ) -> tuple[Float[Tensor, "batch _"], Int[Tensor, " batch"]]:
         """What the last fit over items that an input may see makes of its plain answer; a fit looks back on `window`
-        items, and on none that were trained on."""
+        items, and on none that were trained on. Also, for each input, of how many classes its fit speaks: those first
+        met after training are among them."""
         if self._before is None:
             self._before = untrained.before_tail()
         counts = (visible.stop - untrained.first).clamp(min=0)
@@ -72,12 +74,17 @@ class Regressions:
             trained = int((self._before < 0).sum())
             counts = counts + (visible.tail[1] - untrained.view.tail_start - trained).clamp(min=0)
         found, rounds = plain, counts.div(window // RENEWALS, rounding_mode="floor")
+        classes = torch.full_like(rounds, plain.shape[1])
         for number in rounds.unique().tolist():
             fit = self._fit(number, window, untrained, self._before)
             if fit is not None:
                 # All rows, so that an answer's bits don't depend on whose fit is another.
-                found = torch.where((rounds == number).unsqueeze(1), fit(keys, plain), found)
-        return found
+                said, mine = fit(keys, plain), rounds == number
+                classes[mine] = said.shape[1]
+                width = max(said.shape[1], found.shape[1])
+                said, found = (F.pad(each, (0, width - each.shape[1]), value=-torch.inf) for each in (said, found))
+                found = torch.where(mine.unsqueeze(1), said, found)
+        return found, classes
 
     def _fit(self, number: int, window: int, untrained: Untrained, before: Int[Tensor, " late"]) -> Regression | None:
         """None where there is nothing to fit."""
@@ -94,14 +101,20 @@ class Regressions:
 
 def _fitted(untrained: Untrained, before: Int[Tensor, " late"], start: int, stop: int) -> Regression | None:
     """To the items between two numbers of them, in order of when they were known, late ones in their places."""
-    view, classes = untrained.view, untrained.plain.shape[1]
+    view, known = untrained.view, untrained.plain.shape[1]
     late = before >= 0
     numbers = before[late] + torch.arange(int(late.sum()))
     skipped, up_to = int((numbers < start).sum()), int((numbers < stop).sum())
     in_order = torch.arange(start - skipped, stop - up_to) + untrained.first
     of_tail = view.tail_start + late.nonzero().flatten()[skipped:up_to]
     positions = torch.cat([in_order, of_tail])
-    positions = positions[_counting(view, positions) & (view.at("label", positions) < classes)]
+    positions = positions[_counting(view, positions)]
+    if not len(positions):
+        return None
+    classes = max(known, int(view.at("label", positions).max()) + 1)
+    if classes > MOST_CLASSES:
+        classes = known
+        positions = positions[view.at("label", positions) < known]
     if not len(positions):
         return None
     # As they would stand if none had been late: a sum in another order has other bits.
@@ -109,7 +122,7 @@ def _fitted(untrained: Untrained, before: Int[Tensor, " late"], start: int, stop
     positions = positions[view.at("known_at", positions).argsort(stable=True)]
     plain = untrained.plain[view.at("row", positions)]
     assert not bool(plain.isnan().any()), "a regression needs what the plain classifier says of all its items"
-    return regress(view.at("key", positions).float(), plain, view.at("label", positions))
+    return regress(view.at("key", positions).float(), plain, view.at("label", positions), classes)
 
 
 def _counting(view: TableView, positions: Int[Tensor, " items"]) -> Bool[Tensor, " items"]:

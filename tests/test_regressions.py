@@ -52,11 +52,13 @@ def asked(source: Past, stop: int, kept: Regressions | None = None) -> Tensor:
     view = view_of(source)
     keys, plain = torch.ones(32, 4), PLAIN[:1].expand(32, -1)
     seen = Visible(torch.zeros(32, dtype=torch.long), torch.full((32,), stop))
-    return (kept or Regressions()).answers(keys, plain, seen, WINDOW, Untrained(view, PLAIN, FIRST))[0]
+    said, classes = (kept or Regressions()).answers(keys, plain, seen, WINDOW, Untrained(view, PLAIN, FIRST))
+    assert classes.tolist() == [said.shape[1]] * 32
+    return said[0]
 
 
-def by_hand(source: Past, positions: Tensor) -> Tensor:
-    fit = regress(source.keys[positions], PLAIN[positions], source.labels[positions])
+def by_hand(source: Past, positions: Tensor, classes: int = CLASSES) -> Tensor:
+    fit = regress(source.keys[positions], PLAIN[positions], source.labels[positions], classes)
     return fit(torch.ones(32, 4), PLAIN[:1].expand(32, -1))[0]
 
 
@@ -83,10 +85,10 @@ def test_each_input_of_a_tile_has_its_own_and_the_same_bits_as_alone() -> None:
     source = past()
     keys, plain, untrained = source.keys[:32], PLAIN[:32], Untrained(view_of(source), PLAIN, FIRST)
     start, stops = torch.zeros(32, dtype=torch.long), torch.arange(2, 34)
-    together = Regressions().answers(keys, plain, Visible(start, stops), WINDOW, untrained)
+    together, _ = Regressions().answers(keys, plain, Visible(start, stops), WINDOW, untrained)
     for row in (0, 5, 31):
         alone = Visible(start, stops[row].expand(32))
-        assert torch.equal(Regressions().answers(keys, plain, alone, WINDOW, untrained)[row], together[row])
+        assert torch.equal(Regressions().answers(keys, plain, alone, WINDOW, untrained)[0][row], together[row])
 
 
 def test_erased_items_don_t_count_nor_do_corrected_ones_once_they_are() -> None:
@@ -100,12 +102,28 @@ def test_erased_items_don_t_count_nor_do_corrected_ones_once_they_are() -> None:
     assert torch.equal(asked(replace(source, gone=tuple(range(13, 29))), 30), PLAIN[0])
 
 
-def test_labels_that_training_did_not_know_are_left_aside() -> None:
+def with_new_class() -> Past:
     source = past()
     labels = source.labels.clone()
     labels[20] = CLASSES
-    positions = torch.arange(13, 29)
-    assert torch.equal(asked(replace(source, labels=labels), 30), by_hand(source, positions[positions != 20]))
+    return replace(source, labels=labels)
+
+
+def test_labels_that_training_did_not_know_are_learned_of_once_they_are_known() -> None:
+    source, positions = with_new_class(), torch.arange(13, 29)
+    assert torch.equal(asked(source, 30), by_hand(source, positions, CLASSES + 1))
+    assert len(asked(source, 20)) == CLASSES
+    untrained = Untrained(view_of(source), PLAIN, FIRST)
+    start, stops = torch.zeros(32, dtype=torch.long), torch.arange(2, 34)
+    said, classes = Regressions().answers(source.keys[:32], PLAIN[:32], Visible(start, stops), WINDOW, untrained)
+    assert classes.tolist() == [CLASSES + (stop > 20) for stop in stops]
+    assert torch.equal(said[:, CLASSES] == -torch.inf, classes == CLASSES)
+
+
+def test_too_many_new_classes_are_left_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regressions, "MOST_CLASSES", CLASSES)
+    source, positions = with_new_class(), torch.arange(13, 29)
+    assert torch.equal(asked(source, 30), by_hand(source, positions[positions != 20]))
 
 
 def test_too_many_classes_leave_the_plain_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,9 +135,9 @@ def test_fits_are_made_once_and_the_oldest_are_dropped(monkeypatch: pytest.Monke
     monkeypatch.setattr(regressions, "KEPT", 3)
     made = []
 
-    def counted(keys: Tensor, plain: Tensor, labels: Tensor) -> object:
+    def counted(keys: Tensor, plain: Tensor, labels: Tensor, classes: int) -> object:
         made.append(len(labels))
-        return regress(keys, plain, labels)
+        return regress(keys, plain, labels, classes)
 
     monkeypatch.setattr(regressions, "regress", counted)
     kept, source = Regressions(), past()

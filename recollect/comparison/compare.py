@@ -212,7 +212,7 @@ def _report(
         "why": reasons(schema),
         "notes": [
             *options.notes,
-            *notes(prepared),
+            *notes(prepared, ours["log_probs"]),
             *(window_note(stream, spans.window, plain) if looking_back else ()),
             *runs.notes,
         ],

@@ -6,13 +6,14 @@ from recollect.comparison.spans import rough_text, span_text
 from recollect.data.inference import GIVES_LABEL_AWAY, NOT_THE_IDS
 from recollect.data.schema import TableSchema
 from recollect.data.tables.raw import column_of
+from recollect.evaluation.metrics import LogProbs
 from recollect.evaluation.output import moment
 from recollect.evaluation.stream import Stream
 from recollect.evaluation.table_stream import Prepared
 
 
-def notes(prepared: Prepared) -> list[str]:
-    """Of the data."""
+def notes(prepared: Prepared, answers: LogProbs) -> list[str]:
+    """Of the data, and of how our answers to the asked rows fared with classes that nobody was trained on."""
     stream, schema = prepared.stream, prepared.intake.schema
     found = [f"column {name}: {why}" for name, why in schema.why.items() if why == GIVES_LABEL_AWAY]
     for name, why in schema.why.items():
@@ -29,12 +30,20 @@ def notes(prepared: Prepared) -> list[str]:
         if isinstance(missing, float) and missing > 0:
             found.append(f"{100 * missing:.0f}% of {name} is missing; that is a signal of its own")
     for code in range(stream.num_classes, len(prepared.classes)):
-        first = int(np.flatnonzero(stream.labels == code)[0])
-        found.append(
-            f"class {prepared.classes[code]!r} first comes after the cutoff ({moment(stream.time[first])}); "
-            "it can be answered once it has precedents"
-        )
+        found.append(_late_class(prepared, code, answers))
     return found
+
+
+def _late_class(prepared: Prepared, code: int, answers: LogProbs) -> str:
+    stream = prepared.stream
+    rows = np.flatnonzero(stream.labels == code)
+    preceded = (stream.labels == code) & (stream.time > stream.known_at[rows].min())
+    right = (answers.argmax(1) == code)[preceded[stream.asked]]
+    fared = f"of {len(right)} rows of it that had a precedent {int(right.sum())} were answered right"
+    return (
+        f"class {prepared.classes[code]!r} first comes after the cutoff ({moment(stream.time[rows[0]])}); "
+        f"{fared if len(right) else 'it can be answered once it has precedents'}"
+    )
 
 
 def window_note(stream: Stream, window: int | float, plain: bool) -> list[str]:

@@ -22,7 +22,8 @@ plain answer are held at what leaves it as it is, by one item."""
 
 @dataclass(frozen=True)
 class Regression:
-    """Class logits are linear in a key, less `mean` and by its `scale`, in the plain logits and in one."""
+    """Class logits are linear in a key, less `mean` and by its `scale`, in the plain logits and in one. There may be
+    more classes than the plain answer has: those first met after it was made."""
 
     mean: Float[Tensor, " key_dim"]
     scale: Float[Tensor, ""]
@@ -30,24 +31,30 @@ class Regression:
 
     def __call__(
         self, keys: Float[Tensor, "batch key_dim"], plain: Float[Tensor, "batch classes"]
-    ) -> Float[Tensor, "batch classes"]:
+    ) -> Float[Tensor, "batch _"]:
         """Log-probabilities by keys and plain answers."""
         return F.log_softmax(_columns((keys - self.mean) / self.scale, plain) @ self.weights, dim=1)
 
 
 def regress(
-    keys: Float[Tensor, "items key_dim"], plain: Float[Tensor, "items classes"], labels: Int[Tensor, " items"]
+    keys: Float[Tensor, "items key_dim"],
+    plain: Float[Tensor, "items known"],
+    labels: Int[Tensor, " items"],
+    classes: int,
 ) -> Regression:
-    """Fitted to items, of which there is at least one; each has a label that the plain answer has a place for.
+    """Fitted to items, of which there is at least one, with labels of so many classes, at least those that are known.
 
-    Begun anew each time and stopped after STEPS, the weights follow from these items alone.
+    Begun anew each time and stopped after STEPS, the weights follow from these items alone. Of a class that the plain
+    answer knows nothing of they begin, and are held, at its share of the items.
     """
     mean = keys.mean(0)
     scale = (keys - mean).square().mean().sqrt().clamp(min=1e-12)
     columns = _columns((keys - mean) / scale, plain)
-    key_dim, classes = keys.shape[1], plain.shape[1]
-    start = F.pad(torch.eye(classes, device=keys.device), (0, 0, key_dim, 1))
-    held = F.pad(keys.new_full((key_dim,), SHRINKAGE), (0, classes + 1), value=1.0)
+    key_dim, known = keys.shape[1], plain.shape[1]
+    start = F.pad(torch.eye(known, device=keys.device), (0, classes - known, key_dim, 1))
+    counts = torch.bincount(labels, minlength=classes)[known:]
+    start[-1, known:] = ((counts + 0.5) / len(labels)).log()
+    held = F.pad(keys.new_full((key_dim,), SHRINKAGE), (0, known + 1), value=1.0)
     target = F.one_hot(labels, classes).to(columns.dtype)
 
     def gradient(weights: Float[Tensor, "columns classes"]) -> Float[Tensor, "columns classes"]:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from recollect.comparison.compare import Options, PeerSpans
@@ -19,13 +20,27 @@ DAY = YEAR // 365
 def test_a_column_that_gives_the_label_away_is_told(tmp_path: Path) -> None:
     labels = [str(row % 2) for row in range(200)]
     outcome = ["won" if label == "1" else "lost" for label in labels]
-    frame = pl.DataFrame({"x": range(200), "outcome": outcome, "label": labels})
+    frame = pl.DataFrame({"x": [row % 7 for row in range(200)], "outcome": outcome, "label": labels})
     schema = infer_schema(frame)
     events, _ = read_all(frame, schema)
     prepared = prepare(events, schema, cutoff=100.0, bins=2, embedder=None, cache=tmp_path)
-    assert any(note.startswith("column outcome: each of its values comes with one label") for note in notes(prepared))
+    told = notes(prepared, np.zeros((100, 2)))
+    assert any(note.startswith("column outcome: each of its values comes with one label") for note in told)
     assert reasons(schema)["x"] == "numbers"
     assert reasons(schema)["label"] == "by its name"
+
+
+def test_how_a_late_class_fared_is_told(tmp_path: Path) -> None:
+    labels = ["0", "1"] * 60 + ["late", "0"] * 40
+    frame = pl.DataFrame({"x": [row % 7 for row in range(200)], "label": labels})
+    schema = infer_schema(frame)
+    events, _ = read_all(frame, schema)
+    prepared = prepare(events, schema, cutoff=100.0, bins=2, embedder=None, cache=tmp_path)
+    answers = np.zeros((100, 3))
+    answers[:, 2] = prepared.stream.time[prepared.stream.asked] >= 150.0
+    told = [note for note in notes(prepared, answers) if note.startswith("class 'late'")]
+    fared = "of 39 rows of it that had a precedent 25 were answered right"
+    assert told == [f"class 'late' first comes after the cutoff (120.0); {fared}"]
 
 
 def test_peers_are_called_after_what_they_really_look_back_on() -> None:
