@@ -309,7 +309,8 @@ def _looks_of_texts(present: pl.Series) -> tuple[str, str]:
         return "categorical", f"{different} different texts in {len(present)} rows"
     if as_numbers(present).null_count() == 0:
         return "ignored", "numbers written as texts that hardly repeat: an identifier, or declare it numeric"
-    if present.str.contains(ODD_NUMBERS).mean() > DIFFERENT_TEXTS:  # type: ignore[operator]
+    odd = present.str.contains(ODD_NUMBERS) & present.str.contains(r"[,$€£%]")
+    if odd.mean() > DIFFERENT_TEXTS:  # type: ignore[operator]
         return (
             "ignored",
             "numbers with a comma, $ or % in them: write plain ones with a decimal point to have them read",
