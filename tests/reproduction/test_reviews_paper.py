@@ -1,6 +1,7 @@
 """The paper's recipe for reviews end to end, at a size that proves only that all of it runs and sees no future."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -235,13 +236,15 @@ def test_equal_bins_of_which_some_reviews_are_asked(tmp_path: Path, monkeypatch:
     assert (stream.drawn < stream.asked[0]).any()  # of the past too: these tell of the time before the change
 
 
-def papers_alone(stream: Stream, keys: Tensor, out: Path, *papers: str) -> dict[str, Any]:
+def papers_alone(
+    stream: Stream, keys: Tensor, out: Path, *papers: str, seeds: Sequence[int] = (0,)
+) -> dict[str, Any]:
     """The whole experiment with nobody but the paper's recipe."""
     return drift.run(
         stream,
         name="papers",
         scale="quick",
-        seeds=[0],
+        seeds=seeds,
         out=out,
         force=False,
         ours=False,
@@ -254,10 +257,11 @@ def papers_alone(stream: Stream, keys: Tensor, out: Path, *papers: str) -> dict[
 def test_the_papers_part_makes_no_table_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_of_reviews, "PER_BIN", 10)
     stream, keys = make_reviews(tmp_path, bins=10)
-    report = papers_alone(stream, keys, tmp_path / "out")
+    report = papers_alone(stream, keys, tmp_path / "out", seeds=(0, 1))
     assert not {"table", "model_table"} & set(vars(stream))
     assert set(report["models"]) == set(drift.PAPERS)
     for model in report["models"].values():
+        assert len(set(model["nll"]["seeds"])) == 2  # each seed is another network
         assert 0 <= model["in_distribution"]["mean"] <= 1
     assert report["rows"]["asked"] == len(stream.asked) < (stream.time >= stream.cutoff).sum()
 
