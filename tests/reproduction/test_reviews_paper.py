@@ -236,9 +236,7 @@ def test_equal_bins_of_which_some_reviews_are_asked(tmp_path: Path, monkeypatch:
     assert (stream.drawn < stream.asked[0]).any()  # of the past too: these tell of the time before the change
 
 
-def papers_alone(
-    stream: Stream, keys: Tensor, out: Path, *papers: str, seeds: Sequence[int] = (0,)
-) -> dict[str, Any]:
+def papers_alone(stream: Stream, keys: Tensor, out: Path, *papers: str, seeds: Sequence[int] = (0,)) -> dict[str, Any]:
     """The whole experiment with nobody but the paper's recipe."""
     return drift.run(
         stream,
