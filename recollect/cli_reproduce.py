@@ -172,8 +172,9 @@ def reviews(
     spec = EmbedderSpec(embedder, embed_width, embed_prompt, embed_tokens, embed_backend)
     with report_in(settings, out, as_json):
         rule = Rule(start_of(cutoff), before, after)
-        stream, embeddings, told = _reviews(reviews, rule, spec, cache, bad_rows, bins)
         parts, left_out = part or tuple(Part), without or ()
+        words = {*parts} != {Part.paper}  # of which there is nothing in the paper
+        stream, embeddings, told = _reviews(reviews, rule, spec, cache, bad_rows, bins, words=words)
         _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, parts, embeddings, architecture, left_out, told)
 
 
@@ -218,7 +219,8 @@ def ablation(
     with report_in(settings, out, as_json):
         stream, embeddings, told = None, None, None
         if reviews is not None:
-            stream, embeddings, told = _reviews(reviews, Rule(start_of(cutoff)), spec, cache, bad_rows)
+            rule, words = Rule(start_of(cutoff)), not part or AblationPart.ours in part
+            stream, embeddings, told = _reviews(reviews, rule, spec, cache, bad_rows, words=words)
         ideas.run(
             scale=scale,
             seeds=seed or [0],
@@ -256,7 +258,14 @@ def tradeoff(
 
 
 def _reviews(
-    path: Path, rule: "Rule", spec: "EmbedderSpec", cache: Path | None, bad_rows: BadRows, bins: int | None = None
+    path: Path,
+    rule: "Rule",
+    spec: "EmbedderSpec",
+    cache: Path | None,
+    bad_rows: BadRows,
+    bins: int | None = None,
+    *,
+    words: bool,
 ) -> "tuple[Stream, Tensor, dict[str, Any]]":
     """Reviews as a stream, their raw embeddings, and what was left out when they were read.
 
@@ -275,7 +284,7 @@ def _reviews(
     cache = cache or default_cache()
     # At the paper's size neither embeddings nor features fit into memory.
     embeddings = embed_column(rows.text.to_list(), embedder, cache, folder=cache)
-    stream = reviews_stream(rows, embeddings, rule, bins=bins, folder=cache)
+    stream = reviews_stream(rows, embeddings, rule, bins=bins, folder=cache, words=words)
     return stream, torch.from_numpy(embeddings), reading.summary.to_json()
 
 

@@ -248,14 +248,15 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         schema = infer_features(frame) if is_frame(rows) else TableSchema(numeric=tuple(frame.columns))
         columns = read_columns(frame, schema)[order]
         embeddings = embed_now(columns, schema, self.embedder)
-        intake = fit_intake(columns, np.arange(len(order)), schema, self.embedder, embeddings)
-        if not intake.features.specs:
+        labels = codes[order].astype(np.int64)
+        intake = fit_intake(columns, np.arange(len(order)), schema, self.embedder, embeddings, labels, known[order])
+        if not intake.specs:
             reasons = "; ".join(f"{name}: {why}" for name, why in intake.features.left_out.items())
             raise ValueError(f"no column is left to learn from ({reasons}): give columns that vary")
         stream = Stream(
             intake(columns, embeddings),
-            tuple(intake.features.specs),
-            codes[order].astype(np.int64),
+            intake.specs,
+            labels,
             times[order],
             known[order],
             np.zeros(len(order), np.int64),

@@ -1,7 +1,8 @@
 """A trained model as one thing: all that answering takes but the history, saved in a directory and loaded again.
 
-The directory holds `model.json`, `weights.safetensors`, `keys.safetensors` and, if there are any, `trees.safetensors`;
-the first has checksums of the others, and what doesn't match them isn't loaded. Nothing is pickled.
+The directory holds `model.json`, `weights.safetensors`, `keys.safetensors` and, if there are any, `trees.safetensors`
+and `words.safetensors`; the first has checksums of the others, and what doesn't match them isn't loaded. Nothing is
+pickled.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load, save
+from torch import Tensor
 
 from recollect.config import Recipe, recipe_from_json
 from recollect.data.intake import Intake
@@ -27,8 +29,9 @@ from recollect.model.trees import Trees
 from recollect.predictor import Predictor
 from recollect.records import Clock, FeatureSpec
 
-FORMAT = 5
-MODEL, WEIGHTS, KEYS, TREES = "model.json", "weights.safetensors", "keys.safetensors", "trees.safetensors"
+FORMAT = 6
+MODEL, WEIGHTS, KEYS = "model.json", "weights.safetensors", "keys.safetensors"
+TREES, WORDS = "trees.safetensors", "words.safetensors"
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ class Trained:
     pool: tuple[float, ...] | None = None
 
     @property
-    def _files(self) -> tuple[str, ...]:
-        return (WEIGHTS, KEYS) if self.trees is None else (WEIGHTS, KEYS, TREES)
+    def _of_words(self) -> dict[str, Tensor]:
+        return {} if self.intake is None or self.intake.words is None else self.intake.words.tensors
 
     @property
     def predictor(self) -> Predictor:
@@ -86,6 +89,8 @@ class Trained:
         self.keys.save(beside / KEYS)
         if self.trees is not None:
             (beside / TREES).write_bytes(save(self.trees.state_dict()))
+        if self._of_words:
+            (beside / WORDS).write_bytes(save(self._of_words))
         plain = {
             "format": FORMAT,
             "recipe": asdict(self.recipe),
@@ -97,7 +102,7 @@ class Trained:
             "window": self.window,
             "pool": self.pool,
             "intake": None if self.intake is None else self.intake.to_json(),
-            "sha256": {name: _digest(beside / name) for name in self._files},
+            "sha256": {path.name: _digest(path) for path in sorted(beside.iterdir())},
         }
         text = json.dumps(plain, indent=1)
         (beside / MODEL).write_text(json.dumps({"model": plain, "sha256": _digest_of(text)}, indent=1))
@@ -137,6 +142,7 @@ class Trained:
             groups=groups,
         )
         system.load_state_dict(load((folder / WEIGHTS).read_bytes()))
+        of_words = load((folder / WORDS).read_bytes()) if WORDS in plain["sha256"] else None
         return Trained(
             system,
             recipe,
@@ -147,7 +153,7 @@ class Trained:
             Clock(**plain["clock"]),
             TrainedOn(**plain["trained_on"]),
             plain["window"],
-            None if plain["intake"] is None else Intake.from_json(plain["intake"]),
+            None if plain["intake"] is None else Intake.from_json(plain["intake"], of_words),
             Trees(specs, len(classes), **load((folder / TREES).read_bytes())) if TREES in plain["sha256"] else None,
             None if plain["pool"] is None else tuple(plain["pool"]),
         )

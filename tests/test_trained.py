@@ -24,7 +24,9 @@ def fitted() -> Fitted:
 
 def test_a_loaded_model_answers_with_the_same_bits(fitted: Fitted, tmp_path: Path) -> None:
     table = pl.DataFrame({"x": [1.0, 2.0, 3.0]})
-    intake = fit_intake(table, np.arange(3), TableSchema(label="y", numeric=("x",)), None, {})
+    intake = fit_intake(
+        table, np.arange(3), TableSchema(label="y", numeric=("x",)), None, {}, np.arange(3), np.arange(3)
+    )
     model = replace(fitted.model, classes=("no", "yes"), intake=intake)
     model.save(tmp_path / "model")
     again = Trained.load(tmp_path / "model")

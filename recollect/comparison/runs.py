@@ -19,6 +19,7 @@ from torch import Tensor
 
 import recollect
 from recollect.config import Scale, recipe_named, with_model
+from recollect.data.splits import HELD_OUT
 from recollect.evaluation.metrics import LogProbs, accuracy
 from recollect.evaluation.peers import SLOW, Peer, peers
 from recollect.evaluation.refitted_peers import FEWEST_ROWS
@@ -27,7 +28,7 @@ from recollect.evaluation.simple_peers import by_period
 from recollect.evaluation.stream import Stream
 from recollect.live import Live
 from recollect.trained import Trained
-from recollect.training.fit import HELD_OUT, Fitted, Sizes, fit, sizes_for
+from recollect.training.fit import Fitted, Sizes, fit, sizes_for
 from recollect.training.progress import Display
 
 QUICK_STEPS = 150

@@ -63,7 +63,7 @@ def embed_column(
             for digest, text in zip(digests, cleaned, strict=True)
             if digest is not None and text is not None and digest not in known
         }
-        with _progress(f"embedding with {embedder.name}", len(missing), visible=progress) as advance:
+        with text_progress(f"embedding with {embedder.name}", len(missing), visible=progress) as advance:
             for chosen in _batches(missing, batch or embedder.batch):
                 known.add(chosen, embed_batch(embedder, [missing[digest] for digest in chosen]))
                 advance(len(chosen))
@@ -105,7 +105,7 @@ def embed_batch(embedder: Embedder, texts: list[str]) -> Float16[np.ndarray, "te
 
 
 @contextmanager
-def _progress(name: str, total: int, *, visible: bool) -> Iterator[Callable[[int], None]]:
+def text_progress(name: str, total: int, *, visible: bool = True) -> Iterator[Callable[[int], None]]:
     """Texts done, texts per second and time left: a bar on a terminal, and a line now and then where there is none."""
     console = Console(stderr=True)
     if visible and total and not console.is_terminal:

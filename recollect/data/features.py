@@ -28,8 +28,8 @@ from recollect.records import Features, FeatureSpec
 NUMBERS = "numbers"
 """All numeric columns are one feature of this name, with a column of its own for each that may be missing."""
 
-TAKEN = ("", NUMBERS, "id", "time", "known_at", "label", "key", "commit", "until", "row")
-"""What no other feature may be called: a history has such columns of its own."""
+TAKEN = ("", NUMBERS, "words", "id", "time", "known_at", "label", "key", "commit", "until", "row")
+"""What no feature of a column may be called: texts have scores of that name, a history such columns of its own."""
 
 FORMAT = 1
 RARE = 5

@@ -1,4 +1,5 @@
-"""From raw columns to features by one fitted path: which columns there are, how texts are embedded, how all is scaled.
+"""From raw columns to features by one fitted path: which columns there are, how texts are embedded, what their words
+say, how all is scaled.
 
 Saved with a model, so that training, replay and service see a row the same way.
 """
@@ -12,14 +13,17 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float32
 from numpy.typing import NDArray
+from torch import Tensor
 
 from recollect.data.embedding import Embedder, EmbedderSpec, load_embedder, spec_of
 from recollect.data.embedding_cache import clean_text, embed_batch, embed_column
 from recollect.data.features import FeatureMap, fit_features
 from recollect.data.schema import TableSchema
+from recollect.data.splits import held_out_from
 from recollect.data.tables.raw import column_of
+from recollect.data.words import Words, fit_words
 from recollect.errors import SettingError
-from recollect.records import Features
+from recollect.records import Features, FeatureSpec
 
 Embeddings = Mapping[str, NDArray[Any]]
 
@@ -27,18 +31,28 @@ Embeddings = Mapping[str, NDArray[Any]]
 @dataclass(frozen=True)
 class Intake:
     """Call it with columns of raw rows. Texts are embedded by `embedder`, which had this fingerprint when the features
-    were fitted; None where there are no texts, or where it was not written down."""
+    were fitted; None where there are no texts, or where it was not written down. `words` scores texts by their words;
+    None where there are none, or too few to learn from."""
 
     schema: TableSchema
     features: FeatureMap
     embedder: EmbedderSpec | None
     fingerprint: str | None = None
+    words: Words | None = None
 
-    def __call__(self, columns: pl.DataFrame, embeddings: Embeddings | None = None) -> Features:
-        """`embeddings` of the text columns, if they are there already."""
+    @property
+    def specs(self) -> tuple[FeatureSpec, ...]:
+        """What a model must know of the features."""
+        return (*self.features.specs, *(() if self.words is None else (self.words.spec,)))
+
+    def __call__(
+        self, columns: pl.DataFrame, embeddings: Embeddings | None = None, *, progress: bool = False
+    ) -> Features:
+        """`embeddings` of the text columns, if they are there already. `progress` shows a bar while words are read."""
         if embeddings is None:
             embeddings = self.embed(columns)
-        return self.features(columns, embeddings)
+        features = self.features(columns, embeddings)
+        return features if self.words is None else features | self.words(columns, progress=progress)
 
     def embed(self, columns: pl.DataFrame, cache: Path | None = None) -> Embeddings:
         """Of the text columns; with a cache, what is in it is not embedded again.
@@ -62,17 +76,19 @@ class Intake:
             "features": self.features.to_json(),
             "embedder": None if self.embedder is None else asdict(self.embedder),
             "embedder_fingerprint": self.fingerprint,
+            "words": None if self.words is None else self.words.to_json(),
         }
 
     @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> "Intake":
-        """Of earlier models, too, which knew their embedder by its name alone."""
+    def from_json(plain: Mapping[str, Any], of_words: Mapping[str, Tensor] | None = None) -> "Intake":
+        """`of_words` are the tensors of the words, which are no JSON."""
         embedder = plain["embedder"]
         return Intake(
             TableSchema.from_json(plain["schema"]),
             FeatureMap.from_json(plain["features"]),
-            EmbedderSpec(**embedder) if isinstance(embedder, Mapping) else embedder and EmbedderSpec(embedder),
-            plain.get("embedder_fingerprint"),
+            None if embedder is None else EmbedderSpec(**embedder),
+            plain["embedder_fingerprint"],
+            None if plain["words"] is None else Words.restored(plain["words"], of_words or {}),
         )
 
 
@@ -112,12 +128,20 @@ def fit_intake(
     schema: TableSchema,
     embedder: str | EmbedderSpec | None,
     embeddings: Embeddings,
+    labels: NDArray[np.int64],
+    known_at: NDArray[Any],
 ) -> Intake:
-    """Fitted on the rows known before the cutoff."""
+    """Fitted on the rows known before the cutoff; what is fitted to labels, not on the newest of them, which are held
+    out when a model is trained."""
     of_past = {name: rows[past] for name, rows in embeddings.items()}
     spec = None if embedder is None else spec_of(embedder)
     fingerprint = loaded(spec).fingerprint if spec is not None and schema.text else None
-    return Intake(schema, fit_features(columns[past], schema, of_past), spec, fingerprint)
+    features = fit_features(columns[past], schema, of_past)
+    words = None
+    if schema.text:
+        first = past[np.argsort(known_at[past], kind="stable")][: held_out_from(len(past))]
+        words = fit_words(columns[first], schema.text, labels[first])
+    return Intake(schema, features, spec, fingerprint, words)
 
 
 def _embed(texts: list[str], embedder: Embedder) -> Float32[np.ndarray, "texts width"]:

@@ -16,6 +16,17 @@ from recollect.errors import SettingError
 Rows = NDArray[np.int64]
 """Numbers of rows, in order, none twice."""
 
+HELD_OUT = 0.15
+"""The newest part of the past: it decides when to stop, and is the first that heads are judged by."""
+
+LEAST_PAST = 20
+"""With fewer rows nothing is held out: three rows or less would tell nothing."""
+
+
+def held_out_from(known: int) -> int:
+    """Of so many rows of the past, in order of when their labels were known, the first that nothing is fitted to."""
+    return int((1 - HELD_OUT) * known) if known >= LEAST_PAST else known
+
 
 @dataclass(frozen=True)
 class SplitSizes:

@@ -99,6 +99,17 @@ class Stream:
             drawn=None if self.drawn is None else np.flatnonzero(np.isin(rows, self.drawn)),
         )
 
+    def without(self, feature: str) -> "Stream":
+        """The same rows less one of their features, where they have it."""
+
+        def less(features: Features, specs: tuple[FeatureSpec, ...]) -> tuple[Features, tuple[FeatureSpec, ...]]:
+            kept = tuple(spec for spec in specs if spec.name != feature)
+            return {spec.name: features[spec.name] for spec in kept}, kept
+
+        features, specs = less(self.features, self.specs)
+        unbounded = None if self.unbounded is None else less(*self.unbounded)
+        return replace(self, features=features, specs=specs, unbounded=unbounded)
+
     def digest(self) -> str:
         """Other labels, times or features are another stream; of features that fill a disk some rows have to do.
 

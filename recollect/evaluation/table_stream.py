@@ -14,6 +14,7 @@ from recollect.data.events import Events
 from recollect.data.features import fit_features
 from recollect.data.intake import Embeddings, Intake, embed_texts, fit_intake
 from recollect.data.schema import TableSchema
+from recollect.data.words import WORDS
 from recollect.errors import DataError, SettingError
 from recollect.evaluation.stream import Stream
 
@@ -72,8 +73,12 @@ def prepare(
     if not schema.features:
         raise _nothing_to_learn_from(schema.ignored)
     embeddings = embed_texts(events.columns, schema, embedder, cache)
-    intake = seen_as[0] if seen_as else fit_intake(events.columns, past, schema, embedder, embeddings)
-    if not intake.features.specs:
+    intake = (
+        seen_as[0]
+        if seen_as
+        else fit_intake(events.columns, past, schema, embedder, embeddings, labels, events.known_at)
+    )
+    if not intake.specs:
         raise _nothing_to_learn_from(intake.features.left_out)
     stream = make_stream(
         events.columns,
@@ -138,14 +143,19 @@ def make_stream(
     past = np.flatnonzero(known_at < cutoff)
     of_past = {name: rows[past] for name, rows in embeddings.items()}
     for_peers = fit_features(columns[past], intake.schema, of_past, unbounded=True)
+    features = intake(columns, embeddings, progress=True)
+    words = {} if intake.words is None else {intake.words.spec: features[WORDS]}
     return Stream(
-        intake(columns, embeddings),
-        tuple(intake.features.specs),
+        features,
+        intake.specs,
         labels,
         time,
         known_at,
         bins,
         cutoff,
         num_classes=num_classes,
-        unbounded=(for_peers(columns, embeddings), tuple(for_peers.specs)),
+        unbounded=(
+            for_peers(columns, embeddings) | {spec.name: value for spec, value in words.items()},
+            (*for_peers.specs, *words),
+        ),
     )

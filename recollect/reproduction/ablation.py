@@ -21,6 +21,7 @@ from torch import Tensor
 
 from recollect.comparison.runs import PARTS, Arrays, Kept, answer_all, asked_and_before, sizes_at
 from recollect.config import Recipe, Scale, recipe_named, with_model, with_step
+from recollect.data.words import WORDS
 from recollect.evaluation.metrics import MEASURES, LogProbs, accuracy, mean_over_bins, per_bin
 from recollect.evaluation.output import claim, finish, save_figure
 from recollect.evaluation.replay import Replayed, hedged_by
@@ -78,12 +79,14 @@ class Ours:
     recipe: Recipe
     recent_share: float = RECENT_SHARE
     key_refreshes: int = 0
+    words: bool = True
 
 
 def our_recipes(full: Recipe) -> dict[str, Ours]:
     """What has to be trained anew, on rows of a table."""
     return {
         FULL: Ours(full),
+        "scores of words": Ours(full, words=False),
         "rehearsal": Ours(_rehearsing(full, probability=0.0)),
         "the trusting half": Ours(_rehearsing(full, trusting=0.0)),
         "rehearsed regions": Ours(_rehearsing(full, region=0.0)),
@@ -152,7 +155,12 @@ def run(
                     _add(groups, f"{name}, ours", on_stream(cut, seed, scale, display, kept), display)
                 if "paper" in parts:
                     keys = None if paper_keys is None else paper_keys[torch.from_numpy(rows)]
-                    _add(groups, f"{name}, the paper's", papers_tricks(cut, keys, seed, scale, display, kept), display)
+                    _add(
+                        groups,
+                        f"{name}, the paper's",
+                        papers_tricks(cut.without(WORDS), keys, seed, scale, display, kept),
+                        display,
+                    )
             if "rotating" in parts:
                 _add(groups, "rotating boundary", on_rotating(seed, scale, display, kept), display)
     results = {title: compared(group) for title, group in groups.items()}
@@ -192,7 +200,8 @@ def on_stream(stream: Stream, seed: int, scale: Scale, display: Display, kept: K
         started = time.perf_counter()
         sizes = replace(usual, recent_share=ours.recent_share)
         bar = display.bar(f"{name} {seed}", sizes.steps)
-        fitted = fit(stream, ours.recipe, seed=seed, sizes=sizes, bar=bar, key_refreshes=ours.key_refreshes)
+        given = stream if ours.words else stream.without(WORDS)
+        fitted = fit(given, ours.recipe, seed=seed, sizes=sizes, bar=bar, key_refreshes=ours.key_refreshes)
         live = fitted.live()
         replayed = answer_all(live, stream, display, name)
         seconds = time.perf_counter() - started

@@ -27,6 +27,7 @@ from recollect.comparison.runs import (
     run_peers,
 )
 from recollect.config import Scale
+from recollect.data.words import WORDS
 from recollect.errors import SettingError
 from recollect.evaluation.metrics import accuracy
 from recollect.evaluation.output import claim, finish, save_figure
@@ -46,7 +47,7 @@ PAPERS = {
     "no_context_paper": Variant(retrieval="none"),
 }
 """The paper's recipe by the names of the report: labels only and full items by learned queries, labels by similarity
-alone, and its own network without context."""
+alone, and its own network without context. They read what the paper's do: no scores of words."""
 
 
 def run(
@@ -83,6 +84,7 @@ def run(
     kept = Kept(out / PARTS, {"data": stream.digest(), "scale": scale, "period": period, "year": year})
     keys = torch.from_numpy(stream.model_table) if paper_keys is None else paper_keys
     keys = keys[:, :PAPER_KEY_DIM].float()
+    as_papers = stream.without(WORDS)
     with Display() as display:
         for seed in seeds if ours else ():
             _add_ours(stream, seed, scale, runs, display, kept)
@@ -90,7 +92,7 @@ def run(
             tricks = frozenset(trick for trick in PAPERS[paper].tricks if trick not in without)
             variant = replace(PAPERS[paper], architecture=architecture, tricks=tricks)
             for seed in seeds:
-                compute = partial(_papers, stream, keys, paper, variant, scale, seed, display)
+                compute = partial(_papers, as_papers, keys, paper, variant, scale, seed, display)
                 found = kept.get(f"{paper}{changes_of(variant)}-{seed}", compute)
                 runs.add(paper, found["log_probs"], float(found["seconds"]), float(found["before"]))
         run_peers(stream, peer_names, period, year, runs, display, kept)

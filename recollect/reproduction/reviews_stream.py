@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.data.reviews import Reviews, Rule, review_features
-from recollect.data.splits import draw_from_bins, equal_bins, quarters
+from recollect.data.splits import draw_from_bins, equal_bins, held_out_from, quarters
+from recollect.data.words import fit_words
 from recollect.errors import SettingError
 from recollect.evaluation.stream import Stream
 
@@ -16,12 +17,19 @@ PER_BIN = 10_000
 
 
 def reviews_stream(
-    reviews: Reviews, embeddings: NDArray[Any], rule: Rule, *, bins: int | None = None, folder: Path | None = None
+    reviews: Reviews,
+    embeddings: NDArray[Any],
+    rule: Rule,
+    *,
+    bins: int | None = None,
+    folder: Path | None = None,
+    words: bool = False,
 ) -> Stream:
     """`embeddings` has a row for each review; with `folder` the standardised ones are mapped from a file there.
 
     A rating is known at the moment of its review. Bins are quarters, of which all reviews may be asked, or so many of
-    equal length over all time, of which some are drawn.
+    equal length over all time, of which some are drawn. With `words` their scores are a feature, as in any table with
+    texts.
     """
     past = np.flatnonzero(reviews.time < rule.cutoff)
     if len(past) in (0, len(reviews)):
@@ -29,6 +37,12 @@ def reviews_stream(
             f"{len(past)} of {len(reviews)} reviews are before the cutoff: choose a year with reviews on both sides"
         )
     features, specs = review_features(reviews, embeddings, past, folder=folder)
+    labels = reviews.labels(rule)
+    if words:
+        texts, first = reviews.text.alias("text").to_frame(), past[: held_out_from(len(past))]
+        found = fit_words(texts[first], ["text"], labels[first])
+        if found is not None:
+            features, specs = features | found(texts, progress=True), (*specs, found.spec)
     periods = quarters(reviews.time) if bins is None else equal_bins(reviews.time, bins)
     drawn = None
     if bins is not None:
@@ -36,7 +50,7 @@ def reviews_stream(
     return Stream(
         features,
         specs,
-        reviews.labels(rule),
+        labels,
         reviews.time,
         reviews.time,
         periods,

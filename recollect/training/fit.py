@@ -14,6 +14,7 @@ from torch import Tensor
 
 from recollect.config import Recipe, with_model
 from recollect.data.keys import KeyFunction
+from recollect.data.splits import LEAST_PAST, held_out_from
 from recollect.errors import SettingError
 from recollect.evaluation.stream import Stream
 from recollect.history.key_table import KeyTable
@@ -36,14 +37,8 @@ from recollect.training.progress import StepBar
 from recollect.training.slots import RECENT_SHARE, select_beforehand, slot_groups
 from recollect.training.step import Objective
 
-HELD_OUT = 0.15
-"""The newest part of the past: it decides when to stop, and is the first that heads are judged by."""
-
 WINDOW = 8192
 KEY_DIM = 64
-LEAST_PAST = 20
-"""With fewer rows nothing is held out: three rows or less would tell nothing."""
-
 STEPS, MOST_STEPS = 1000, 3000
 BATCH = 128
 ROWS_PER_STEP = 16
@@ -182,7 +177,7 @@ def fit(
     clock = Clock(_plain(times[0]), max(_plain(times[-1] - times[0]), 1))
     # Rows of the past in order of when they were known: the positions before the first that wasn't.
     known = int((stream.known_at < stream.cutoff).sum())
-    split = int((1 - HELD_OUT) * known) if known >= LEAST_PAST else known
+    split = held_out_from(known)
     trained, held_out = torch.arange(split), torch.arange(split, known)
 
     def keyed(keys: KeyFunction) -> Keyed:
