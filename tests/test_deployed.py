@@ -14,12 +14,14 @@ from typer.testing import CliRunner
 
 from recollect.cli import app
 from recollect.data.reading import read_all
+from recollect.data.words import WORDS
 from recollect.deployed import Deployed, append_events, history_schema, raw_json, rows_schema
 from recollect.errors import OutputExistsError, SettingError
 from recollect.history.reader import History
 from recollect.history.writer import HistoryWriter
 from recollect.trained import Trained
 from tests.comparison.test_compare import write_table
+from tests.data.test_words import praise
 
 
 def run(*arguments: Any) -> str:
@@ -204,6 +206,24 @@ def test_posting_a_stream_row_by_row_gives_the_bits_of_a_replay(place: Path, tmp
     replayed = again.live.answer_items(torch.arange(250, 290)).log_probs
     for one, other in zip(said, replayed, strict=True):
         assert torch.equal(one, other[: len(one)])
+
+
+def test_texts_are_read_word_by_word_in_training_and_in_use_alike(tmp_path: Path) -> None:
+    """Only what a "not" stands before tells the label: the mean of the words' vectors is the same for both."""
+    texts, labels = praise(700)
+    table = pl.DataFrame({"when": range(700), "said": texts, "label": np.where(labels == 1, "yes", "no")})
+    table[:500].write_csv(tmp_path / "old.csv")
+    table[500:].write_csv(tmp_path / "new.csv")
+    where = ["--model", tmp_path / "model", "--history", tmp_path / "history"]
+    options = ["--label", "label", "--time", "when", "--text", "said", "--cache", tmp_path / "cache", "--steps", 60]
+    run("train", tmp_path / "old.csv", *where, *options)
+    run("predict", tmp_path / "new.csv", *where, "--out", tmp_path / "answers.parquet", "--cache", tmp_path / "cache")
+    answers = pl.read_parquet(tmp_path / "answers.parquet")["predicted"].to_numpy()
+    assert (answers == table["label"][500:].to_numpy()).mean() > 0.9
+    deployed = Deployed.open(tmp_path / "model", tmp_path / "history")
+    stored = deployed.snapshot.column(WORDS, 0, 500)
+    made, _ = deployed.features(table[:500].select("said"))
+    assert np.array_equal(stored, made[WORDS].numpy()), "an item is what it is as an input"
 
 
 def rows_with_labels(model: Trained) -> Any:

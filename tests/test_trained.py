@@ -11,9 +11,12 @@ import torch
 from recollect.config import recipe_named
 from recollect.data.intake import fit_intake
 from recollect.data.schema import TableSchema
+from recollect.data.words import WORDS
 from recollect.errors import CheckpointError, OutputExistsError
 from recollect.trained import KEYS, MODEL, TREES, WEIGHTS, Trained
+from recollect.trained import WORDS as WORDS_FILE
 from recollect.training.fit import Fitted, fit
+from tests.data.test_words import praise
 from tests.training.test_fit import SIZES, stream
 
 
@@ -39,6 +42,21 @@ def test_a_loaded_model_answers_with_the_same_bits(fitted: Fitted, tmp_path: Pat
     assert live.untrained_from == expected.untrained_from
     rows = torch.arange(180, 240)
     assert torch.equal(live.answer_items(rows).log_probs, expected.answer_items(rows).log_probs)
+
+
+def test_words_come_back_too_and_are_checked(fitted: Fitted, tmp_path: Path) -> None:
+    texts, labels = praise(120)
+    table, schema = pl.DataFrame({"text": texts}), TableSchema(label="y", text=("text",))
+    embeddings = {"text": np.random.default_rng(0).normal(size=(120, 4))}
+    intake = fit_intake(table, np.arange(120), schema, None, embeddings, labels, np.arange(120))
+    replace(fitted.model, intake=intake).save(tmp_path / "model")
+    again = Trained.load(tmp_path / "model").intake
+    assert again is not None
+    assert torch.equal(again(table, embeddings)[WORDS], intake(table, embeddings)[WORDS])
+    of_words = tmp_path / "model" / WORDS_FILE
+    of_words.write_bytes(of_words.read_bytes()[:-1] + b"x")
+    with pytest.raises(CheckpointError, match="does not match its checksums"):
+        Trained.load(tmp_path / "model")
 
 
 def test_a_model_is_not_overwritten_unasked(fitted: Fitted, tmp_path: Path) -> None:

@@ -11,8 +11,11 @@ import torch
 from recollect.data.embedding import EmbedderSpec
 from recollect.data.intake import Intake, _loaded, embed_now, embed_texts, fit_intake
 from recollect.data.schema import TableSchema
+from recollect.data.splits import held_out_from
+from recollect.data.words import WORDS
 from recollect.errors import SettingError
 from tests.data.hashing_embedder import HashingEmbedder
+from tests.data.test_words import praise
 from tests.data.tiny_qwen import save_tiny_qwen
 
 SCHEMA = TableSchema(text=("words",))
@@ -20,11 +23,14 @@ TABLE = pl.DataFrame({"words": ["great camera", "the battery died", "great pictu
 
 
 def fitted(embedder: str | EmbedderSpec) -> Intake:
-    return fit_intake(TABLE, np.arange(4), SCHEMA, embedder, embed_now(TABLE, SCHEMA, embedder))
+    return fit_intake(
+        TABLE, np.arange(4), SCHEMA, embedder, embed_now(TABLE, SCHEMA, embedder), np.zeros(4, np.int64), np.arange(4)
+    )
 
 
 def as_saved(intake: Intake) -> Intake:
-    return Intake.from_json(json.loads(json.dumps(intake.to_json())))
+    tensors = None if intake.words is None else intake.words.tensors
+    return Intake.from_json(json.loads(json.dumps(intake.to_json())), tensors)
 
 
 def test_all_of_an_embedder_is_remembered() -> None:
@@ -38,7 +44,9 @@ def test_all_of_an_embedder_is_remembered() -> None:
 
 def test_a_table_without_texts_needs_no_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = pl.DataFrame({"x": [1.0, 2.0, 3.0]})
-    intake = fit_intake(numbers, np.arange(3), TableSchema(numeric=("x",)), "never/loaded", {})
+    schema = TableSchema(numeric=("x",))
+    intake = fit_intake(numbers, np.arange(3), schema, "never/loaded", {}, np.zeros(3, np.int64), np.arange(3))
+    assert intake.words is None
     assert intake.fingerprint is None
     assert as_saved(intake).embed(numbers) == {}
 
@@ -60,15 +68,6 @@ def test_an_embedder_that_changed_is_refused(tmp_path: Path, monkeypatch: pytest
         intake(TABLE)
 
 
-def test_a_model_that_knows_the_name_alone_is_still_read() -> None:
-    plain = fitted("wordllama").to_json()
-    del plain["embedder_fingerprint"]
-    earlier = Intake.from_json(plain | {"embedder": "wordllama"})
-    assert (earlier.embedder, earlier.fingerprint) == (EmbedderSpec("wordllama"), None)
-    assert earlier.embed(TABLE)["words"].shape == (4, 256)
-    assert Intake.from_json(plain | {"embedder": None}).embedder is None
-
-
 def test_a_row_of_a_request_is_what_it_would_be_in_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, embedder = EmbedderSpec("hashing"), HashingEmbedder()
     monkeypatch.setitem(_loaded, spec, embedder)
@@ -78,7 +77,7 @@ def test_a_row_of_a_request_is_what_it_would_be_in_a_table(tmp_path: Path, monke
     assert max(len(batch) for batch in embedder.batches) == embedder.batch
     assert now.dtype == np.float32
     assert np.array_equal(now, embed_texts(table, SCHEMA, spec, tmp_path)["words"]), "to the bit"
-    intake = fit_intake(table, np.arange(10), SCHEMA, spec, {"words": now})
+    intake = fit_intake(table, np.arange(10), SCHEMA, spec, {"words": now}, np.zeros(10, np.int64), np.arange(10))
     for name, values in intake(table).items():
         assert torch.equal(values, intake(table, intake.embed(table, tmp_path))[name])
 
@@ -91,3 +90,24 @@ def test_a_request_is_not_answered_by_rows_that_are_not_finite(monkeypatch: pyte
     monkeypatch.setitem(_loaded, EmbedderSpec("hashing"), Broken())
     with pytest.raises(SettingError, match="hashing gives a row that is not finite for 'great camera'"):
         embed_now(TABLE, SCHEMA, EmbedderSpec("hashing"))
+
+
+def test_words_are_learned_from_what_was_known_before_the_rows_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A feature that is fitted to labels must not have seen those by which a model is judged, nor later ones."""
+    monkeypatch.setitem(_loaded, EmbedderSpec("hashing"), HashingEmbedder())
+    texts, labels = praise(300)
+    table, known_at = pl.DataFrame({"words": texts}), np.arange(300)[::-1].copy()  # the last row is known first
+    past = np.flatnonzero(known_at < 200)
+    embeddings = embed_now(table, SCHEMA, EmbedderSpec("hashing"))
+
+    def made(labels: np.ndarray) -> torch.Tensor:
+        intake = fit_intake(table, past, SCHEMA, EmbedderSpec("hashing"), embeddings, labels, known_at)
+        assert intake.specs[-1].name == WORDS
+        assert torch.equal(as_saved(intake)(table, embeddings)[WORDS], intake(table, embeddings)[WORDS])
+        return intake(table, embeddings)[WORDS]
+
+    first, later = held_out_from(len(past)), labels.copy()
+    later[known_at >= first] = 1 - later[known_at >= first]
+    assert torch.equal(made(labels), made(later))
+    later[known_at == first - 1] = 1 - later[known_at == first - 1]
+    assert not torch.equal(made(labels), made(later))

@@ -82,3 +82,18 @@ def test_rows_out_of_order_and_labels_known_too_early_are_refused() -> None:
         replace(stream, time=stream.time[::-1].copy())
     with pytest.raises(SettingError, match="known before its row happened"):
         replace(stream, known_at=stream.time - 1)
+
+
+def test_a_feature_can_be_left_out_of_what_everyone_reads() -> None:
+    stream = make_stream(rows=60)
+    extra = FeatureSpec("extra", "numeric", 1)
+    more = replace(
+        stream,
+        features=stream.features | {"extra": torch.ones(60, 1)},
+        specs=(*stream.specs, extra),
+        unbounded=({"extra": torch.ones(60, 1), **stream.features}, (extra, *stream.specs)),
+    )
+    less = more.without("extra")
+    assert (less.specs, set(less.features)) == (stream.specs, set(stream.features))
+    assert np.array_equal(less.table, stream.model_table)
+    assert stream.without("extra").digest() == stream.digest()
