@@ -219,7 +219,7 @@ def ablation(
     with report_in(settings, out, as_json):
         stream, embeddings, told = None, None, None
         if reviews is not None:
-            rule, words = Rule(start_of(cutoff)), not part or AblationPart.ours in part
+            rule, words = Rule(start_of(cutoff)), AblationPart.ours in (part or tuple(AblationPart))
             stream, embeddings, told = _reviews(reviews, rule, spec, cache, bad_rows, words=words)
         ideas.run(
             scale=scale,

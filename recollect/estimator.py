@@ -249,7 +249,9 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         columns = read_columns(frame, schema)[order]
         embeddings = embed_now(columns, schema, self.embedder)
         labels = codes[order].astype(np.int64)
-        intake = fit_intake(columns, np.arange(len(order)), schema, self.embedder, embeddings, labels, known[order])
+        intake = fit_intake(
+            columns, np.arange(len(order)), schema, self.embedder, embeddings, labels, times[order], known[order]
+        )
         if not intake.specs:
             reasons = "; ".join(f"{name}: {why}" for name, why in intake.features.left_out.items())
             raise ValueError(f"no column is left to learn from ({reasons}): give columns that vary")

@@ -31,7 +31,7 @@ from recollect.records import Clock, FeatureSpec
 
 FORMAT = 6
 MODEL, WEIGHTS, KEYS = "model.json", "weights.safetensors", "keys.safetensors"
-TREES, WORDS = "trees.safetensors", "words.safetensors"
+TREES, WORDS_FILE = "trees.safetensors", "words.safetensors"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Trained:
         if self.trees is not None:
             (beside / TREES).write_bytes(save(self.trees.state_dict()))
         if self._of_words:
-            (beside / WORDS).write_bytes(save(self._of_words))
+            (beside / WORDS_FILE).write_bytes(save(self._of_words))
         plain = {
             "format": FORMAT,
             "recipe": asdict(self.recipe),
@@ -142,7 +142,7 @@ class Trained:
             groups=groups,
         )
         system.load_state_dict(load((folder / WEIGHTS).read_bytes()))
-        of_words = load((folder / WORDS).read_bytes()) if WORDS in plain["sha256"] else None
+        of_words = load((folder / WORDS_FILE).read_bytes()) if WORDS_FILE in plain["sha256"] else None
         return Trained(
             system,
             recipe,

@@ -13,8 +13,8 @@ import torch
 from typer.testing import CliRunner
 
 from recollect.cli import app
+from recollect.data.features import WORDS
 from recollect.data.reading import read_all
-from recollect.data.words import WORDS
 from recollect.deployed import Deployed, append_events, history_schema, raw_json, rows_schema
 from recollect.errors import OutputExistsError, SettingError
 from recollect.history.reader import History

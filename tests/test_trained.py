@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from recollect.config import recipe_named
+from recollect.data.features import WORDS
 from recollect.data.intake import fit_intake
 from recollect.data.schema import TableSchema
-from recollect.data.words import WORDS
 from recollect.errors import CheckpointError, OutputExistsError
-from recollect.trained import KEYS, MODEL, TREES, WEIGHTS, Trained
-from recollect.trained import WORDS as WORDS_FILE
+from recollect.trained import KEYS, MODEL, TREES, WEIGHTS, WORDS_FILE, Trained
 from recollect.training.fit import Fitted, fit
 from tests.data.test_words import praise
 from tests.training.test_fit import SIZES, stream
@@ -27,9 +26,7 @@ def fitted() -> Fitted:
 
 def test_a_loaded_model_answers_with_the_same_bits(fitted: Fitted, tmp_path: Path) -> None:
     table = pl.DataFrame({"x": [1.0, 2.0, 3.0]})
-    intake = fit_intake(
-        table, np.arange(3), TableSchema(label="y", numeric=("x",)), None, {}, np.arange(3), np.arange(3)
-    )
+    intake = fit_intake(table, np.arange(3), TableSchema(label="y", numeric=("x",)), None, {}, *[np.arange(3)] * 3)
     model = replace(fitted.model, classes=("no", "yes"), intake=intake)
     model.save(tmp_path / "model")
     again = Trained.load(tmp_path / "model")
@@ -48,7 +45,7 @@ def test_words_come_back_too_and_are_checked(fitted: Fitted, tmp_path: Path) -> 
     texts, labels = praise(120)
     table, schema = pl.DataFrame({"text": texts}), TableSchema(label="y", text=("text",))
     embeddings = {"text": np.random.default_rng(0).normal(size=(120, 4))}
-    intake = fit_intake(table, np.arange(120), schema, None, embeddings, labels, np.arange(120))
+    intake = fit_intake(table, np.arange(120), schema, None, embeddings, labels, np.arange(120), np.arange(120))
     replace(fitted.model, intake=intake).save(tmp_path / "model")
     again = Trained.load(tmp_path / "model").intake
     assert again is not None

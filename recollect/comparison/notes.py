@@ -29,6 +29,12 @@ def notes(prepared: Prepared, answers: LogProbs) -> list[str]:
         missing = column_of(prepared.events.columns, name).is_null().mean()
         if isinstance(missing, float) and missing > 0:
             found.append(f"{100 * missing:.0f}% of {name} is missing; that is a signal of its own")
+    words = prepared.intake.words
+    for name in schema.text:
+        if words is None or name not in words.columns:
+            found.append(
+                f"of {name} the embedding alone is read: its words, fitted to earlier labels, don't foretell later ones"
+            )
     for code in range(stream.num_classes, len(prepared.classes)):
         found.append(_late_class(prepared, code, answers))
     return found

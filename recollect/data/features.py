@@ -28,8 +28,11 @@ from recollect.records import Features, FeatureSpec
 NUMBERS = "numbers"
 """All numeric columns are one feature of this name, with a column of its own for each that may be missing."""
 
-TAKEN = ("", NUMBERS, "words", "id", "time", "known_at", "label", "key", "commit", "until", "row")
-"""What no feature of a column may be called: texts have scores of that name, a history such columns of its own."""
+WORDS = "words"
+"""The feature of the scores of all texts (`data/words.py`)."""
+
+TAKEN = ("", NUMBERS, WORDS, "id", "time", "known_at", "label", "key", "commit", "until", "row")
+"""What no feature of a column may be called: others are, or a history has such columns of its own."""
 
 FORMAT = 1
 RARE = 5
@@ -119,7 +122,7 @@ class FeatureMap:
         if self.numeric:
             features[NUMBERS] = self._numbers(table)
         for categorical in self.categorical:
-            codes = _codes(_column(table, categorical.name), categorical)
+            codes = _codes(needed_column(table, categorical.name), categorical)
             features[self._feature_names[categorical.name]] = torch.from_numpy(codes)
         for embedded, mean in zip(self.embedded, self._means, strict=True):
             values = _array(table, embeddings, embedded.name)
@@ -243,7 +246,7 @@ def _fit_number(table: pl.DataFrame, name: str, left_out: dict[str, str], unboun
 
 
 def _fit_categories(table: pl.DataFrame, name: str, left_out: dict[str, str]) -> CategoricalColumn | None:
-    counts = _counted(_column(table, name))
+    counts = _counted(needed_column(table, name))
     counts = counts.sort(["rows", "category"], descending=[True, False])
     kept = tuple(counts.head(MOST_CATEGORIES).filter(pl.col("rows") >= RARE)["category"])
     shared = len(kept) < counts.height
@@ -272,7 +275,7 @@ def _fit_embedding(values: NDArray[np.float32], name: str, left_out: dict[str, s
 
 def _floats(table: pl.DataFrame, name: str) -> NDArray[np.float64]:
     """A column as floats, NaN where it is missing. Not to be written to: it may be the table's own memory."""
-    column = _column(table, name)
+    column = needed_column(table, name)
     # A cast of what is a float already would cost one row of a request more than all else.
     column = column if column.dtype == pl.Float64 else column.cast(pl.Float64)
     # numpy is asked for what has no null: making NaN of them on the way takes three times as long.
@@ -308,7 +311,7 @@ def _array(table: pl.DataFrame, embeddings: Mapping[str, NDArray[Any]], name: st
     if name in embeddings:
         values = np.asarray(embeddings[name], dtype=np.float32)
     elif name in table.columns and table.schema[name] != pl.String:
-        values = _stacked(_column(table, name))
+        values = _stacked(needed_column(table, name))
     else:
         raise DataError(f"the text column {name} came without its embedding: embed it, and hand the array in")
     if len(values) != table.height:
@@ -335,7 +338,7 @@ def _missing(values: NDArray[np.float32]) -> NDArray[np.bool_]:
     return np.isnan(values[:, 0]) if values.shape[1] else np.ones(len(values), np.bool_)
 
 
-def _column(table: pl.DataFrame, name: str) -> pl.Series:
+def needed_column(table: pl.DataFrame, name: str) -> pl.Series:
     try:
         return column_of(table, name)
     except pl.exceptions.ColumnNotFoundError:  # to ask before would list all columns for each of them

@@ -19,7 +19,7 @@ from recollect.data.embedding import Embedder, EmbedderSpec, load_embedder, spec
 from recollect.data.embedding_cache import clean_text, embed_batch, embed_column
 from recollect.data.features import FeatureMap, fit_features
 from recollect.data.schema import TableSchema
-from recollect.data.splits import held_out_from
+from recollect.data.splits import known_before_the_newest
 from recollect.data.tables.raw import column_of
 from recollect.data.words import Words, fit_words
 from recollect.errors import SettingError
@@ -32,7 +32,7 @@ Embeddings = Mapping[str, NDArray[Any]]
 class Intake:
     """Call it with columns of raw rows. Texts are embedded by `embedder`, which had this fingerprint when the features
     were fitted; None where there are no texts, or where it was not written down. `words` scores texts by their words;
-    None where there are none, or too few to learn from."""
+    None where there are none, or they don't tell the label."""
 
     schema: TableSchema
     features: FeatureMap
@@ -129,18 +129,18 @@ def fit_intake(
     embedder: str | EmbedderSpec | None,
     embeddings: Embeddings,
     labels: NDArray[np.int64],
+    time: NDArray[Any],
     known_at: NDArray[Any],
 ) -> Intake:
-    """Fitted on the rows known before the cutoff; what is fitted to labels, not on the newest of them, which are held
-    out when a model is trained."""
+    """Fitted on the rows known before the cutoff, in order of time; what is fitted to labels, to none of the newest,
+    which are held out when a model is trained."""
     of_past = {name: rows[past] for name, rows in embeddings.items()}
     spec = None if embedder is None else spec_of(embedder)
     fingerprint = loaded(spec).fingerprint if spec is not None and schema.text else None
     features = fit_features(columns[past], schema, of_past)
     words = None
     if schema.text:
-        first = past[np.argsort(known_at[past], kind="stable")][: held_out_from(len(past))]
-        words = fit_words(columns[first], schema.text, labels[first])
+        words = fit_words(columns, schema.text, labels, *known_before_the_newest(past, time, known_at))
     return Intake(schema, features, spec, fingerprint, words)
 
 

@@ -24,8 +24,20 @@ LEAST_PAST = 20
 
 
 def held_out_from(known: int) -> int:
-    """Of so many rows of the past, in order of when their labels were known, the first that nothing is fitted to."""
+    """Of so many rows of the past, in order, the first that nothing is fitted to."""
     return int((1 - HELD_OUT) * known) if known >= LEAST_PAST else known
+
+
+def known_before_the_newest(past: Rows, time: NDArray[Any], known_at: NDArray[Any]) -> tuple[Rows, Rows]:
+    """For whatever is fitted to labels before a model is trained: rows to fit it to, in order of when their labels were
+    known, and the newest rows of the past, to judge it by. When the first of these happened, all of the others were
+    known. `past` is in order of time."""
+    split = held_out_from(len(past))
+    newest = past[split:]
+    if not len(newest):
+        return past[np.argsort(known_at[past], kind="stable")], newest
+    first = past[known_at[past] < time[newest[0]]]
+    return first[np.argsort(known_at[first], kind="stable")], newest
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ An embedding that is the mean of its words' vectors loses much of what labels ha
 before. Whoever reads a score that was fitted to the very label it is to foretell trusts it too much, so there are four
 regressions, each fitted without a quarter of the texts, and a text is always scored by the one that went without its
 quarter. Which quarter is its own follows from the text alone: a text has one score, in training, replay and service
-alike. Knows texts and labels; nothing of time: the caller hands in rows of the past.
+alike. Knows texts and labels; nothing of time: the caller says which rows are fitted to and which newer ones judge.
 """
 
 import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recollect.data.embedding_cache import clean_text, text_progress
-from recollect.data.features import NUMBERS, FeatureMap, fit_features
-from recollect.data.schema import TableSchema
-from recollect.data.tables.raw import column_of
+from recollect.data.features import WORDS, needed_column
 from recollect.errors import SettingError
 from recollect.records import Features, FeatureSpec
-
-WORDS = "words"
-"""What the feature is called that holds the scores of all text columns."""
 
 FOLDS = 4
 BUCKETS = 1 << 24
@@ -40,15 +35,17 @@ LEAST_TEXTS = 2
 """A word or pair that stands in fewer texts than this can't tell anything of another one."""
 
 STRENGTH = 4.0
-STEPS = 60
+STEPS, TOLERANCE = 100, 1e-5
+"""Stopped earlier, regressions are something else with a row more or less."""
+
 LEAST_ROWS = 40
 MOST_CELLS = 1 << 20
 MOST_ROWS = 100_000
 """The newest rows are enough, and fewer of them where there are many classes: rows times classes cost time."""
 
 MOST_CLASSES = 100
-SCALED_BY = 20_000
-"""Scores are standardised by so many rows of the past."""
+SOME_ROWS = 20_000
+"""By so many rows scores are standardised and judged."""
 
 _AT_ONCE = 8192
 
@@ -74,13 +71,11 @@ class WordScores:
         for first in range(0, len(texts), _AT_ONCE):
             some = texts[first : first + _AT_ONCE]
             rows, written = _written(some)
-            own, folds = scores[first : first + _AT_ONCE], _folds(written)
-            if not written:
-                continue
-            terms = _weighed(_counts(written), self.terms, self.rarity)
-            for fold in np.unique(folds):
-                mine = np.flatnonzero(folds == fold)
-                own[rows[mine]] = terms[mine] @ self.weights[fold] + self.offsets[fold]
+            if written:
+                folds, terms = _folds(written), _weighed(_counts(written), self.terms, self.rarity)
+                for fold in np.unique(folds):
+                    mine = np.flatnonzero(folds == fold)
+                    scores[first + rows[mine]] = terms[mine] @ self.weights[fold] + self.offsets[fold]
             if advance is not None:
                 advance(len(some))
         return scores
@@ -92,57 +87,65 @@ def fit_word_scores(texts: Sequence[str | None], labels: Int[np.ndarray, " rows"
     None where there are too few texts, where no word comes twice, and where there is one class alone, or more than can
     have a score each.
     """
-    classes = len(np.unique(labels))
-    if classes > MOST_CLASSES:
-        return None
-    most = min(MOST_ROWS, MOST_CELLS // max(1, classes))
-    texts, labels = texts[-most:], labels[-most:]
-    rows, written = _written(texts)
-    if len(rows) < LEAST_ROWS:
-        return None
-    folds, labels = _folds(written), labels[rows]
-    # A class that all but one of the regressions never met would have no score from that one.
+    rows, written = _written(texts[-MOST_ROWS:])
+    folds, labels = _folds(written), labels[-MOST_ROWS:][rows]
+    # One of the regressions would never have met a class that is in one quarter alone.
     told = [code for code in np.unique(labels) if len(np.unique(folds[labels == code])) > 1]
-    counts = _counts(written)
+    if len(rows) < LEAST_ROWS or not 2 <= len(told) <= MOST_CLASSES:
+        return None
+    use = np.flatnonzero(np.isin(labels, told))[-MOST_CELLS // len(told) :]
+    counts, folds, labels = _counts([written[row] for row in use]), folds[use], labels[use]
     found = np.bincount(counts.indices, minlength=BUCKETS)
     terms = np.flatnonzero(found >= LEAST_TEXTS)
-    terms = np.sort(terms[np.argsort(-found[terms], kind="stable")[:MOST_TERMS]]).astype(np.int32)
-    if len(told) < 2 or not len(terms):
+    if not len(terms):
         return None
-    rarity = (1 + np.log((1 + len(written)) / (1 + found[terms]))).astype(np.float32)
-    told_rows = np.isin(labels, told)
+    terms = np.sort(terms[np.argsort(-found[terms], kind="stable")[:MOST_TERMS]]).astype(np.int32)
+    rarity = (1 + np.log((1 + len(use)) / (1 + found[terms]))).astype(np.float32)
     made = _weighed(counts, terms, rarity)
-    fits = [_fit(made[use], labels[use]) for use in (told_rows & (folds != fold) for fold in range(FOLDS))]
+    fits = [_fit(made[folds != fold], labels[folds != fold]) for fold in range(FOLDS)]
     weights, offsets = (np.stack([fit[part] for fit in fits]).astype(np.float32) for part in (0, 1))
-    return WordScores(terms, rarity, weights, offsets)
+    return WordScores(terms, rarity, np.ascontiguousarray(weights), offsets)
 
 
 def _fit(rows: Any, labels: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
-    from sklearn.linear_model import LogisticRegression
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it may go on for longer
-        fitted = LogisticRegression(C=STRENGTH, max_iter=STEPS).fit(rows, labels)
+    fitted = _regression(rows, labels, C=STRENGTH, max_iter=STEPS, tol=TOLERANCE)
     return fitted.coef_.T, fitted.intercept_
 
 
+def _regression(rows: Any, labels: NDArray[np.int64], **settings: int | float) -> Any:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # by then the rest is in the last digits
+        return LogisticRegression(**settings).fit(rows, labels)
+
+
 def _weighed(counts: Any, terms: Int32[np.ndarray, " terms"], rarity: Float32[np.ndarray, " terms"]) -> Any:
-    """Counts of the terms alone, each text as long as the others: how often they come, by how rare they are."""
+    """Counts of the terms alone, each text as long as the others: how often they come, by how rare they are.
+
+    Lengths by hand: scikit-learn's `normalize` looks at its input for longer than one text takes.
+    """
     from scipy.sparse import csr_array
-    from sklearn.preprocessing import normalize
 
     place = np.searchsorted(terms, counts.indices).clip(max=len(terms) - 1)
-    values = np.where(terms[place] == counts.indices, np.log1p(counts.data) * rarity[place], 0).astype(np.float32)
-    return normalize(csr_array((values, place, counts.indptr), shape=(counts.shape[0], len(terms))), copy=False)
+    known = terms[place] == counts.indices
+    starts = np.concatenate([[0], np.cumsum(known)])[counts.indptr]
+    place = place[known]
+    values = (np.log1p(counts.data[known]) * rarity[place]).astype(np.float64)
+    shape = (counts.shape[0], len(terms))
+    squared = csr_array((np.square(values), place, starts), shape=shape) @ np.ones(len(terms))
+    lengths = np.repeat(np.sqrt(squared), np.diff(starts))
+    return csr_array(((values / lengths).astype(np.float32), place, starts), shape=shape)
 
 
-def _counts(texts: Sequence[str]) -> Any:
-    """How often each word and each pair stands in each text, by their hashes."""
+@cache
+def _hashing() -> Any:
     try:
         from sklearn.feature_extraction.text import HashingVectorizer
     except ModuleNotFoundError as error:
         raise SettingError(f"texts need the package {error.name}: pip install 'recollect[text]'") from error
-    hashing = HashingVectorizer(
+    return HashingVectorizer(
         token_pattern=r"\w+",
         ngram_range=(1, 2),
         n_features=BUCKETS,
@@ -150,7 +153,11 @@ def _counts(texts: Sequence[str]) -> Any:
         norm=None,
         dtype=np.float32,
     )
-    return hashing.transform(texts)
+
+
+def _counts(texts: Sequence[str]) -> Any:
+    """How often each word and each pair stands in each text, by their hashes."""
+    return _hashing().transform(texts)
 
 
 def _written(texts: Sequence[str | None]) -> tuple[NDArray[np.int64], list[str]]:
@@ -165,64 +172,147 @@ def _folds(texts: Sequence[str]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
+class WordColumn:
+    """Scores of one column of texts, standardised by what was seen and drawn back to its range; `flagged`: some texts
+    were missing, so that is a signal."""
+
+    scores: WordScores
+    mean: Float64[np.ndarray, " scores"]
+    deviation: Float64[np.ndarray, " scores"]
+    low: Float64[np.ndarray, " scores"]
+    high: Float64[np.ndarray, " scores"]
+    flagged: bool
+
+    @property
+    def width(self) -> int:
+        return len(self.mean) + self.flagged
+
+    def __call__(
+        self, texts: Sequence[str | None], advance: Callable[[int], None] | None = None
+    ) -> Float32[np.ndarray, "texts width"]:
+        scores = self.scores(texts, advance)
+        parts = [self.standard(scores), np.isnan(scores[:, :1])] if self.flagged else [self.standard(scores)]
+        return np.hstack(parts).astype(np.float32)
+
+    def standard(self, scores: Float64[np.ndarray, "texts scores"]) -> Float64[np.ndarray, "texts scores"]:
+        """0 where there is no text."""
+        return np.where(np.isnan(scores), 0.0, (scores.clip(self.low, self.high) - self.mean) / self.deviation)
+
+
+@dataclass(frozen=True)
 class Words:
-    """The scores of all text columns of a table as one numeric feature, standardised by the past."""
+    """The scores of columns of texts as one numeric feature."""
 
-    scores: Mapping[str, WordScores]
-    numbers: FeatureMap
+    columns: Mapping[str, WordColumn]
+    spec: FeatureSpec = field(init=False)
 
-    @cached_property
-    def spec(self) -> FeatureSpec:
-        (numbers,) = self.numbers.specs
-        return FeatureSpec(WORDS, "numeric", numbers.width)
+    def __post_init__(self) -> None:
+        width = sum(column.width for column in self.columns.values())
+        object.__setattr__(self, "spec", FeatureSpec(WORDS, "numeric", width))
 
     def __call__(self, table: pl.DataFrame, *, progress: bool = False) -> Features:
         """With `progress` there is a bar."""
-        with text_progress("reading words", table.height * len(self.scores), visible=progress) as advance:
-            return {WORDS: self.numbers(_scored(self.scores, table, advance))[NUMBERS]}
+        if not progress:
+            return {WORDS: self._values(table)}
+        with text_progress("reading words", table.height * len(self.columns)) as advance:
+            return {WORDS: self._values(table, advance)}
+
+    def _values(self, table: pl.DataFrame, advance: Callable[[int], None] | None = None) -> Tensor:
+        parts = [column(_texts(table, name), advance) for name, column in self.columns.items()]
+        return torch.from_numpy(np.hstack(parts))
 
     def to_json(self) -> dict[str, Any]:
         """All but the tensors."""
-        return {"columns": list(self.scores), "numbers": self.numbers.to_json()}
+        return {"columns": {name: {"flagged": column.flagged} for name, column in self.columns.items()}}
 
-    @property
+    @cached_property
     def tensors(self) -> dict[str, Tensor]:
-        return {
-            f"{number}.{name}": torch.from_numpy(value)
-            for number, scores in enumerate(self.scores.values())
-            for name, value in vars(scores).items()
-        }
+        found: dict[str, Tensor] = {}
+        for number, column in enumerate(self.columns.values()):
+            for owner, names in ((column.scores, _OF_SCORES), (column, _OF_COLUMN)):
+                found |= {f"{number}.{name}": torch.from_numpy(getattr(owner, name)) for name in names}
+        return found
 
     @staticmethod
     def restored(plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "Words":
         """What `to_json` and `tensors` gave."""
-        names = ("terms", "rarity", "weights", "offsets")
-        scores = {
-            column: WordScores(*(tensors[f"{number}.{name}"].numpy() for name in names))
-            for number, column in enumerate(plain["columns"])
-        }
-        return Words(scores, FeatureMap.from_json(plain["numbers"]))
+        columns = {}
+        for number, (name, settings) in enumerate(plain["columns"].items()):
+            found: dict[str, Any] = {each: tensors[f"{number}.{each}"].numpy() for each in (*_OF_SCORES, *_OF_COLUMN)}
+            scores = WordScores(**{each: found.pop(each) for each in _OF_SCORES})
+            columns[name] = WordColumn(scores, **found, **settings)
+        return Words(columns)
 
 
-def fit_words(table: pl.DataFrame, columns: Sequence[str], labels: NDArray[np.int64]) -> Words | None:
-    """Scores for these columns of texts, fitted on rows of the past, oldest first; None where words tell nothing."""
-    fitted = {name: fit_word_scores(_texts(table, name), labels) for name in columns}
-    scores = {name: found for name, found in fitted.items() if found is not None}
-    if not scores:
-        return None
-    some = np.linspace(0, table.height - 1, min(table.height, SCALED_BY)).astype(np.int64)
-    made = _scored(scores, table[some])
-    numbers = fit_features(made, TableSchema(numeric=tuple(made.columns)))
-    return Words(scores, numbers) if numbers.numeric else None
+_OF_SCORES = tuple(each.name for each in fields(WordScores))
+_OF_COLUMN = ("mean", "deviation", "low", "high")
 
 
-def _scored(
-    scores: Mapping[str, WordScores], table: pl.DataFrame, advance: Callable[[int], None] | None = None
-) -> pl.DataFrame:
-    """A column for each score."""
-    columns = [scored(_texts(table, name), advance) for name, scored in scores.items()]
-    return pl.DataFrame(np.concatenate(columns, axis=1))
+def fit_words(
+    table: pl.DataFrame,
+    columns: Sequence[str],
+    labels: NDArray[np.int64],
+    fitted_to: NDArray[np.int64],
+    judged_by: NDArray[np.int64],
+) -> Words | None:
+    """Scores for those of the columns of texts whose words foretell newer labels; None where there are none.
+
+    `fitted_to` are rows of the past, oldest first, and `judged_by` newer ones, known to nobody when the others were.
+    """
+    found = {}
+    for name in columns:
+        scores = fit_word_scores(_texts(table[fitted_to], name), labels[fitted_to])
+        if scores is None:
+            continue
+        some, newer = (rows[_spread(len(rows))] for rows in (fitted_to, judged_by))
+        made = scores(_texts(table[some], name))
+        column = _standardised(scores, made)
+        if _foretells(column, made, labels[some], scores(_texts(table[newer], name)), labels[newer]):
+            found[name] = column
+    return Words(found) if found else None
+
+
+def _standardised(scores: WordScores, made: Float64[np.ndarray, "rows scores"]) -> WordColumn:
+    there = made[~np.isnan(made[:, 0])]
+    deviation = there.std(0)
+    return WordColumn(
+        scores,
+        there.mean(0),
+        np.where(deviation > 0, deviation, 1.0),
+        there.min(0),
+        there.max(0),
+        flagged=len(there) < len(made),
+    )
+
+
+def _foretells(
+    column: WordColumn,
+    made: Float64[np.ndarray, "rows scores"],
+    labels: NDArray[np.int64],
+    newer: Float64[np.ndarray, "newer scores"],
+    foretold: NDArray[np.int64],
+) -> bool:
+    """Whether scores, read as a model learns to read them, tell newer labels better than the shares of the classes do:
+    by two standard errors.
+
+    Where texts come in bursts of one label, the others of a burst tell a text's label, and whoever learns from that
+    trusts scores that know nothing of the next burst.
+    """
+    known = np.isin(foretold, labels)
+    if known.sum() < 2:
+        return False
+    reading = _regression(column.standard(made), labels)
+    codes = np.searchsorted(reading.classes_, foretold[known])
+    said = reading.predict_log_proba(column.standard(newer[known]))[np.arange(len(codes)), codes]
+    shares = np.log(np.bincount(np.searchsorted(reading.classes_, labels)) / len(labels))
+    gains = said - shares[codes]
+    return bool(gains.mean() > 2 * gains.std(ddof=1) / np.sqrt(len(gains)))
+
+
+def _spread(count: int) -> NDArray[np.int64]:
+    """Some of so many rows, from the first to the last."""
+    return np.linspace(0, count - 1, min(count, SOME_ROWS), dtype=np.int64)
 
 
 def _texts(table: pl.DataFrame, name: str) -> list[str | None]:
-    return column_of(table, name).cast(pl.String).to_list()
+    return needed_column(table, name).cast(pl.String).to_list()

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from recollect.data.embedding import EmbedderSpec
 from recollect.data.events import Events
-from recollect.data.features import fit_features
+from recollect.data.features import WORDS, fit_features
 from recollect.data.intake import Embeddings, Intake, embed_texts, fit_intake
 from recollect.data.schema import TableSchema
-from recollect.data.words import WORDS
 from recollect.errors import DataError, SettingError
 from recollect.evaluation.stream import Stream
 
@@ -76,7 +75,7 @@ def prepare(
     intake = (
         seen_as[0]
         if seen_as
-        else fit_intake(events.columns, past, schema, embedder, embeddings, labels, events.known_at)
+        else fit_intake(events.columns, past, schema, embedder, embeddings, labels, events.time, events.known_at)
     )
     if not intake.specs:
         raise _nothing_to_learn_from(intake.features.left_out)
@@ -139,12 +138,15 @@ def make_stream(
     cutoff: int | float,
     num_classes: int,
 ) -> Stream:
-    """Peers get the same columns without bounds: they are refitted, and may learn what only later changes."""
+    """Peers get the same columns without bounds: they are refitted, and may learn what only later changes. What words
+    say is the same for everyone."""
     past = np.flatnonzero(known_at < cutoff)
     of_past = {name: rows[past] for name, rows in embeddings.items()}
     for_peers = fit_features(columns[past], intake.schema, of_past, unbounded=True)
     features = intake(columns, embeddings, progress=True)
-    words = {} if intake.words is None else {intake.words.spec: features[WORDS]}
+    unbounded, specs = for_peers(columns, embeddings), for_peers.specs
+    if intake.words is not None:
+        unbounded, specs = unbounded | {WORDS: features[WORDS]}, [*specs, intake.words.spec]
     return Stream(
         features,
         intake.specs,
@@ -154,8 +156,5 @@ def make_stream(
         bins,
         cutoff,
         num_classes=num_classes,
-        unbounded=(
-            for_peers(columns, embeddings) | {spec.name: value for spec, value in words.items()},
-            (*for_peers.specs, *words),
-        ),
+        unbounded=(unbounded, tuple(specs)),
     )

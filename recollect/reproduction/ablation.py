@@ -21,7 +21,7 @@ from torch import Tensor
 
 from recollect.comparison.runs import PARTS, Arrays, Kept, answer_all, asked_and_before, sizes_at
 from recollect.config import Recipe, Scale, recipe_named, with_model, with_step
-from recollect.data.words import WORDS
+from recollect.data.features import WORDS
 from recollect.evaluation.metrics import MEASURES, LogProbs, accuracy, mean_over_bins, per_bin
 from recollect.evaluation.output import claim, finish, save_figure
 from recollect.evaluation.replay import Replayed, hedged_by

@@ -27,7 +27,7 @@ from recollect.comparison.runs import (
     run_peers,
 )
 from recollect.config import Scale
-from recollect.data.words import WORDS
+from recollect.data.features import WORDS
 from recollect.errors import SettingError
 from recollect.evaluation.metrics import accuracy
 from recollect.evaluation.output import claim, finish, save_figure
@@ -81,10 +81,12 @@ def run(
         )
     claim(out, force=force, resumable=PARTS)
     runs = Runs()
-    kept = Kept(out / PARTS, {"data": stream.digest(), "scale": scale, "period": period, "year": year})
-    keys = torch.from_numpy(stream.model_table) if paper_keys is None else paper_keys
-    keys = keys[:, :PAPER_KEY_DIM].float()
+    settings = {"scale": scale, "period": period, "year": year}
+    kept = Kept(out / PARTS, {"data": stream.digest(), **settings})
     as_papers = stream.without(WORDS)
+    kept_papers = Kept(out / PARTS, {"data": as_papers.digest(), **settings})
+    keys = torch.from_numpy(as_papers.model_table) if paper_keys is None else paper_keys
+    keys = keys[:, :PAPER_KEY_DIM].float()
     with Display() as display:
         for seed in seeds if ours else ():
             _add_ours(stream, seed, scale, runs, display, kept)
@@ -93,7 +95,7 @@ def run(
             variant = replace(PAPERS[paper], architecture=architecture, tricks=tricks)
             for seed in seeds:
                 compute = partial(_papers, as_papers, keys, paper, variant, scale, seed, display)
-                found = kept.get(f"{paper}{changes_of(variant)}-{seed}", compute)
+                found = kept_papers.get(f"{paper}{changes_of(variant)}-{seed}", compute)
                 runs.add(paper, found["log_probs"], float(found["seconds"]), float(found["before"]))
         run_peers(stream, peer_names, period, year, runs, display, kept)
     models = summarise(runs.log_probs, stream, runs.in_distribution)

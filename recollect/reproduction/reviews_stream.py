@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.data.reviews import Reviews, Rule, review_features
-from recollect.data.splits import draw_from_bins, equal_bins, held_out_from, quarters
+from recollect.data.splits import draw_from_bins, equal_bins, known_before_the_newest, quarters
 from recollect.data.words import fit_words
 from recollect.errors import SettingError
 from recollect.evaluation.stream import Stream
@@ -39,8 +39,8 @@ def reviews_stream(
     features, specs = review_features(reviews, embeddings, past, folder=folder)
     labels = reviews.labels(rule)
     if words:
-        texts, first = reviews.text.alias("text").to_frame(), past[: held_out_from(len(past))]
-        found = fit_words(texts[first], ["text"], labels[first])
+        texts = reviews.text.alias("text").to_frame()
+        found = fit_words(texts, ["text"], labels, *known_before_the_newest(past, reviews.time, reviews.time))
         if found is not None:
             features, specs = features | found(texts, progress=True), (*specs, found.spec)
     periods = quarters(reviews.time) if bins is None else equal_bins(reviews.time, bins)

@@ -73,6 +73,6 @@ def _stream(
 ) -> Stream:
     past = np.flatnonzero(known_at < cutoff)
     labels = table["target"].to_numpy().astype(np.int64)
-    intake = fit_intake(table, past, schema, "wordllama" if embeddings else None, embeddings, labels, known_at)
+    intake = fit_intake(table, past, schema, "wordllama" if embeddings else None, embeddings, labels, time, known_at)
     classes = int(labels[past].max()) + 1
     return make_stream(table, intake, embeddings, labels, time, known_at, bins, cutoff, classes)

@@ -15,7 +15,7 @@ from recollect.data.features import FARTHEST, MOST_CATEGORIES, NUMBERS, RARE, Fe
 from recollect.data.schema import TableSchema
 from recollect.errors import DataError
 
-SCHEMA = TableSchema(label="label", numeric=("a", "b"), categorical=("colour",), text=("words",))
+SCHEMA = TableSchema(label="label", numeric=("a", "b"), categorical=("colour",), text=("said",))
 
 
 def past(rows: int = 40) -> pl.DataFrame:
@@ -24,14 +24,14 @@ def past(rows: int = 40) -> pl.DataFrame:
             "a": [float(row) for row in range(rows)],
             "b": [None if row % 4 == 0 else 2.0 * row for row in range(rows)],
             "colour": [("red", "green")[row % 2] for row in range(rows)],
-            "words": ["so it goes"] * rows,
+            "said": ["so it goes"] * rows,
         },
         schema_overrides={"b": pl.Float64},
     )
 
 
 def embeddings(rows: int = 40) -> dict[str, np.ndarray]:
-    return {"words": np.random.default_rng(0).normal(3.0, 2.0, (rows, 5)).astype(np.float32)}
+    return {"said": np.random.default_rng(0).normal(3.0, 2.0, (rows, 5)).astype(np.float32)}
 
 
 def fitted() -> FeatureMap:
@@ -44,7 +44,7 @@ def test_what_was_seen_has_mean_zero_and_deviation_one() -> None:
     assert numbers.shape == (40, 3)  # a, b, and whether b is missing
     assert torch.allclose(numbers[:, 0].mean(), torch.tensor(0.0), atol=1e-6)
     assert torch.allclose(numbers[:, 0].std(correction=0), torch.tensor(1.0), atol=1e-6)
-    words = features["words"]
+    words = features["said"]
     assert torch.allclose(words.mean(0), torch.zeros(5), atol=1e-5)
     assert math.isclose(float(words.square().mean()), 1.0, rel_tol=1e-4)
 
@@ -82,13 +82,13 @@ def test_a_missing_embedding_is_the_mean() -> None:
 
 def test_a_column_that_never_changed_is_kept_from_the_network() -> None:
     table = past().with_columns(pl.lit(7.0).alias("b"), pl.lit("red").alias("colour"))
-    features = fit_features(table, SCHEMA, {"words": np.ones((40, 5), np.float32)})
+    features = fit_features(table, SCHEMA, {"said": np.ones((40, 5), np.float32)})
     assert [spec.name for spec in features.specs] == [NUMBERS]
     assert features.specs[0].width == 1
     assert features.left_out == {
         "b": "always 7 before the cutoff",
         "colour": "always 'red' before the cutoff",
-        "words": "always the same before the cutoff",
+        "said": "always the same before the cutoff",
     }
     moved = table.with_columns(pl.lit(99.0).alias("b"), pl.lit("blue").alias("colour"))
     same, other = features(table), features(moved)
@@ -191,7 +191,7 @@ def test_a_row_has_the_same_features_in_any_company() -> None:
     features = fitted()
     whole = features(past(), embeddings())
     for row in (0, 7, 39):
-        alone = features(past()[row], {"words": embeddings()["words"][row : row + 1]})
+        alone = features(past()[row], {"said": embeddings()["said"][row : row + 1]})
         for name, values in alone.items():
             assert torch.equal(values[0], whole[name][row])
 
@@ -203,7 +203,7 @@ def test_errors_name_the_remedy() -> None:
     with pytest.raises(DataError, match="came without its embedding: embed it"):
         features(past())
     with pytest.raises(DataError, match="came 4 wide, 5 were fitted"):
-        features(past(), {"words": embeddings()["words"][:, :4]})
+        features(past(), {"said": embeddings()["said"][:, :4]})
     with pytest.raises(DataError, match="has 3 rows, the table 40"):
         features(past(), embeddings(3))
     with pytest.raises(DataError, match="no row before the cutoff"):

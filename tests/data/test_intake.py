@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from recollect.data.embedding import EmbedderSpec
+from recollect.data.features import WORDS
 from recollect.data.intake import Intake, _loaded, embed_now, embed_texts, fit_intake
 from recollect.data.schema import TableSchema
 from recollect.data.splits import held_out_from
-from recollect.data.words import WORDS
 from recollect.errors import SettingError
 from tests.data.hashing_embedder import HashingEmbedder
 from tests.data.test_words import praise
@@ -20,11 +20,13 @@ from tests.data.tiny_qwen import save_tiny_qwen
 
 SCHEMA = TableSchema(text=("words",))
 TABLE = pl.DataFrame({"words": ["great camera", "the battery died", "great pictures", "died after days"]})
+TIMES = np.tile(np.arange(10), (2, 1))
+"""When rows happened, and when they were known."""
 
 
 def fitted(embedder: str | EmbedderSpec) -> Intake:
     return fit_intake(
-        TABLE, np.arange(4), SCHEMA, embedder, embed_now(TABLE, SCHEMA, embedder), np.zeros(4, np.int64), np.arange(4)
+        TABLE, np.arange(4), SCHEMA, embedder, embed_now(TABLE, SCHEMA, embedder), np.zeros(4, np.int64), *TIMES[:, :4]
     )
 
 
@@ -45,7 +47,7 @@ def test_all_of_an_embedder_is_remembered() -> None:
 def test_a_table_without_texts_needs_no_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = pl.DataFrame({"x": [1.0, 2.0, 3.0]})
     schema = TableSchema(numeric=("x",))
-    intake = fit_intake(numbers, np.arange(3), schema, "never/loaded", {}, np.zeros(3, np.int64), np.arange(3))
+    intake = fit_intake(numbers, np.arange(3), schema, "never/loaded", {}, np.zeros(3, np.int64), *TIMES[:, :3])
     assert intake.words is None
     assert intake.fingerprint is None
     assert as_saved(intake).embed(numbers) == {}
@@ -77,7 +79,7 @@ def test_a_row_of_a_request_is_what_it_would_be_in_a_table(tmp_path: Path, monke
     assert max(len(batch) for batch in embedder.batches) == embedder.batch
     assert now.dtype == np.float32
     assert np.array_equal(now, embed_texts(table, SCHEMA, spec, tmp_path)["words"]), "to the bit"
-    intake = fit_intake(table, np.arange(10), SCHEMA, spec, {"words": now}, np.zeros(10, np.int64), np.arange(10))
+    intake = fit_intake(table, np.arange(10), SCHEMA, spec, {"words": now}, np.zeros(10, np.int64), *TIMES[:, :10])
     for name, values in intake(table).items():
         assert torch.equal(values, intake(table, intake.embed(table, tmp_path))[name])
 
@@ -95,19 +97,22 @@ def test_a_request_is_not_answered_by_rows_that_are_not_finite(monkeypatch: pyte
 def test_words_are_learned_from_what_was_known_before_the_rows_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A feature that is fitted to labels must not have seen those by which a model is judged, nor later ones."""
     monkeypatch.setitem(_loaded, EmbedderSpec("hashing"), HashingEmbedder())
-    texts, labels = praise(300)
-    table, known_at = pl.DataFrame({"words": texts}), np.arange(300)[::-1].copy()  # the last row is known first
-    past = np.flatnonzero(known_at < 200)
+    texts, labels = praise(400)
+    table, time = pl.DataFrame({"words": texts}), np.arange(400)
+    known_at = time + np.random.default_rng(0).integers(0, 40, 400)
+    past = np.flatnonzero(known_at < 300)
     embeddings = embed_now(table, SCHEMA, EmbedderSpec("hashing"))
 
     def made(labels: np.ndarray) -> torch.Tensor:
-        intake = fit_intake(table, past, SCHEMA, EmbedderSpec("hashing"), embeddings, labels, known_at)
+        intake = fit_intake(table, past, SCHEMA, EmbedderSpec("hashing"), embeddings, labels, time, known_at)
         assert intake.specs[-1].name == WORDS
         assert torch.equal(as_saved(intake)(table, embeddings)[WORDS], intake(table, embeddings)[WORDS])
         return intake(table, embeddings)[WORDS]
 
-    first, later = held_out_from(len(past)), labels.copy()
-    later[known_at >= first] = 1 - later[known_at >= first]
+    held_out, later = time[past[held_out_from(len(past))]], labels.copy()
+    unknown = np.flatnonzero(known_at >= held_out)
+    later[unknown[::20]] = 1 - later[unknown[::20]]
     assert torch.equal(made(labels), made(later))
-    later[known_at == first - 1] = 1 - later[known_at == first - 1]
+    newest = np.flatnonzero(known_at == held_out - 1)
+    later[newest] = 1 - later[newest]
     assert not torch.equal(made(labels), made(later))

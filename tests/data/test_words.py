@@ -5,11 +5,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load, save
 
 from recollect.data import words
-from recollect.data.words import FOLDS, WORDS, Words, WordScores, fit_word_scores, fit_words
-
-GENERATOR = np.random.default_rng(0)
+from recollect.data.features import WORDS
+from recollect.data.words import FOLDS, Words, WordScores, fit_word_scores, fit_words
+from recollect.errors import DataError
 
 
 def praise(rows: int, seed: int = 0) -> tuple[list[str | None], np.ndarray]:
@@ -52,8 +53,9 @@ def test_a_score_knows_nothing_of_its_own_label(row: int) -> None:
 
 def test_scores_of_pure_noise_don_t_foretell_what_they_were_fitted_to() -> None:
     """Had any text been scored by a regression that learned it, this would be close to 1."""
-    texts = [" ".join(f"w{number}" for number in GENERATOR.integers(0, 300, 12)) for _ in range(1000)]
-    labels = GENERATOR.integers(0, 2, 1000)
+    generator = np.random.default_rng(0)
+    texts = [" ".join(f"w{number}" for number in generator.integers(0, 300, 12)) for _ in range(1000)]
+    labels = generator.integers(0, 2, 1000)
     scores = fit_word_scores(texts, labels)
     assert scores is not None
     assert ((scores(texts)[:, 0] > 0) == labels).mean() < 0.57
@@ -71,14 +73,23 @@ def test_a_text_has_one_score_whatever_its_company(texts: list[str | None]) -> N
     assert np.isnan(together[:, 0]).tolist() == empty
 
 
+def fruit(rows: int, seed: int = 0) -> tuple[list[str | None], np.ndarray]:
+    """Three classes, told by a word; every tenth text is missing."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 3, rows)
+    texts = [f"{('apple', 'pear', 'plum')[label]} w{generator.integers(0, 30)}" for label in labels]
+    return [None if row % 10 == 9 else text for row, text in enumerate(texts)], labels
+
+
 def test_more_classes_have_a_score_each_and_one_that_came_once_has_none() -> None:
-    texts = [f"{name} w{GENERATOR.integers(0, 30)}" for name in ("apple", "pear", "plum") for _ in range(60)]
-    labels = np.repeat([0, 1, 2], 60)
-    scores = fit_word_scores([*texts, "melon"], np.append(labels, 3))
+    texts, labels = fruit(200)
+    many = [f"rare w{number}" for number in range(words.MOST_CLASSES)]  # each of a class of its own
+    scores = fit_word_scores([*texts, *many], np.append(labels, np.arange(3, 3 + len(many))))
     assert scores is not None
     found = scores(texts)
-    assert found.shape == (180, 3)
-    assert (found.argmax(1) == labels).mean() > 0.95
+    assert found.shape == (200, 3)
+    there = ~np.isnan(found[:, 0])
+    assert (found[there].argmax(1) == labels[there]).mean() > 0.95
 
 
 def test_where_there_is_nothing_to_learn_there_are_no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +100,8 @@ def test_where_there_is_nothing_to_learn_there_are_no_scores(monkeypatch: pytest
     assert fit_word_scores(texts, np.zeros(400, np.int64)) is None
     monkeypatch.setattr(words, "MOST_CLASSES", 1)
     assert fit_word_scores(texts, labels) is None
-    assert fit_words(pl.DataFrame({"a": texts[:30]}), ["a"], labels[:30]) is None
+    few = pl.DataFrame({"a": texts[:30]})
+    assert fit_words(few, ["a"], labels[:30], np.arange(20), np.arange(20, 30)) is None
 
 
 def test_of_many_rows_the_newest_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,16 +113,59 @@ def test_of_many_rows_the_newest_are_taken(monkeypatch: pytest.MonkeyPatch) -> N
     assert np.array_equal(newest(texts), same(texts))
 
 
+def fitted_words(table: pl.DataFrame, columns: list[str], labels: np.ndarray) -> Words | None:
+    """Judged by the newest fifth."""
+    first = 4 * table.height // 5
+    return fit_words(table, columns, labels, np.arange(first), np.arange(first, table.height))
+
+
 def test_columns_become_one_feature_that_can_be_kept() -> None:
     texts, labels = praise(400)
     table = pl.DataFrame({"a": texts, "b": [None, *texts[1:]], "c": [None] * 400}, schema_overrides={"c": pl.String})
-    found = fit_words(table, ["a", "b", "c"], labels)
+    found = fitted_words(table, ["a", "b", "c"], labels)
     assert found is not None
-    assert list(found.scores) == ["a", "b"]
-    values = found(table)[WORDS]
+    assert list(found.columns) == ["a", "b"]
+    values = found(table, progress=True)[WORDS]
     assert values.shape == (400, found.spec.width)
     assert found.spec.width == 3  # the second says where it is missing, too
-    assert abs(float(values[:, 0].mean())) < 1e-3
+    assert abs(float(values[:320, 0].mean())) < 1e-3
+    assert values[:2, 1:].tolist() == [[0.0, 1.0], [values[1, 1].item(), 0.0]]
     back = Words.restored(found.to_json(), found.tensors)
     assert np.array_equal(back(table)[WORDS], values)
-    assert back.scores["a"].weights.shape[0] == FOLDS
+    assert back.columns["a"].scores.weights.shape[0] == FOLDS
+    with pytest.raises(DataError, match="the column a is missing"):
+        found(table.drop("a"))
+
+
+def test_what_is_missing_is_told_once_however_many_classes_there_are() -> None:
+    texts, labels = fruit(300)
+    found = fitted_words(pl.DataFrame({"a": texts}), ["a"], labels)
+    assert found is not None
+    assert found.spec.width == 4
+    kept = save(found.tensors)
+    assert np.array_equal(
+        Words.restored(found.to_json(), load(kept))(pl.DataFrame({"a": texts}))[WORDS],
+        found(pl.DataFrame({"a": texts}))[WORDS],
+    )
+
+
+def test_words_far_from_all_that_was_seen_are_drawn_back() -> None:
+    texts, labels = praise(400)
+    found = fitted_words(pl.DataFrame({"a": texts}), ["a"], labels)
+    assert found is not None
+    seen = found(pl.DataFrame({"a": texts[:320]}))[WORDS]
+    extreme = found(pl.DataFrame({"a": ["it is not good", "not bad not bad", "it is good", "w1"]}))[WORDS]
+    assert bool((extreme >= seen.min()).all())
+    assert bool((extreme <= seen.max()).all())
+
+
+def test_bursts_that_foretell_themselves_alone_are_not_read() -> None:
+    """Eight texts on end share a name and a label: out of fold the name tells all, and of the next burst nothing."""
+    generator = np.random.default_rng(0)
+    labels = np.repeat(generator.integers(0, 2, 200), 8)
+    fillers = generator.integers(0, 30, (1600, 3))
+    texts = [f"case{row // 8} " + " ".join(f"w{number}" for number in fillers[row]) for row in range(1600)]
+    scores = fit_word_scores(texts[:1280], labels[:1280])
+    assert scores is not None
+    assert ((scores(texts[:1280])[:, 0] > 0) == labels[:1280]).mean() > 0.9
+    assert fitted_words(pl.DataFrame({"a": texts}), ["a"], labels) is None
