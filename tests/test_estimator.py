@@ -25,6 +25,7 @@ from recollect.data.embedding import EmbedderSpec
 from recollect.errors import CheckpointError, HistoryDamagedError, OutputExistsError
 from recollect.estimator import RecollectClassifier
 from recollect.training.fit import sizes_for
+from tests.data.test_words import praise
 
 Numbers = NDArray[np.float64]
 
@@ -408,6 +409,19 @@ def test_all_of_an_embedder_is_saved(tmp_path: Path) -> None:
     loaded = RecollectClassifier.load(tmp_path / "model")
     assert loaded.get_params() == classifier.get_params()
     assert np.array_equal(loaded.predict_proba(frame), classifier.predict_proba(frame))
+
+
+def test_texts_are_read_word_by_word_and_come_back_from_files_as_they_were(tmp_path: Path) -> None:
+    texts, labels = praise(400)
+    frame = pd.DataFrame({"said": texts})
+    classifier = RecollectClassifier(steps=20, random_state=0).fit(frame[:300], labels[:300])
+    classifier.append(frame[300:350], labels[300:350])
+    said = classifier.predict_proba(frame[350:])
+    assert (said.argmax(1) == labels[350:]).mean() > 0.8
+    classifier.save(tmp_path / "saved")
+    for again in (RecollectClassifier.load(tmp_path / "saved"), pickle.loads(pickle.dumps(classifier))):
+        assert np.array_equal(again.predict_proba(frame[350:]), said)
+        assert np.array_equal(again.predict_proba(frame[360:361]), said[10:11])
 
 
 def test_parameters_of_numpy_are_saved_as_plain_ones(tmp_path: Path) -> None:

@@ -100,7 +100,9 @@ class Stream:
         )
 
     def without(self, feature: str) -> "Stream":
-        """The same rows less one of their features, where they have it."""
+        """The same rows less one of their features; the same stream where they don't have it."""
+        if feature not in self.features:
+            return self
 
         def less(features: Features, specs: tuple[FeatureSpec, ...]) -> tuple[Features, tuple[FeatureSpec, ...]]:
             kept = tuple(spec for spec in specs if spec.name != feature)

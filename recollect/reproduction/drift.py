@@ -84,7 +84,7 @@ def run(
     settings = {"scale": scale, "period": period, "year": year}
     kept = Kept(out / PARTS, {"data": stream.digest(), **settings})
     as_papers = stream.without(WORDS)
-    kept_papers = Kept(out / PARTS, {"data": as_papers.digest(), **settings})
+    kept_papers = kept if as_papers is stream else Kept(out / PARTS, {"data": as_papers.digest(), **settings})
     keys = torch.from_numpy(as_papers.model_table) if paper_keys is None else paper_keys
     keys = keys[:, :PAPER_KEY_DIM].float()
     with Display() as display:

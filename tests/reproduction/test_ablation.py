@@ -11,9 +11,11 @@ import torch
 
 from recollect.comparison import runs
 from recollect.config import recipe_named
+from recollect.data.features import WORDS
 from recollect.data.splits import SplitSizes
 from recollect.evaluation.replay import hedged_by, replay
 from recollect.heads import HEADS
+from recollect.records import FeatureSpec
 from recollect.reproduction import ablation, reviews_paper, rotating
 from recollect.reproduction.ablation import FULL, Extent, compared, our_recipes, rotating_recipes, rows_within, without
 from recollect.reproduction.ablation_figures import draw
@@ -29,7 +31,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     papers = replace(reviews_paper.SIZES["quick"], epochs=1, width=8, latents=2, heads=2)
     monkeypatch.setitem(reviews_paper.SIZES, "quick", replace(papers, splits=SplitSizes(60, 60, 20, 40)))
     monkeypatch.setitem(ablation.EXTENTS, "quick", Extent(120, 1))
-    monkeypatch.setattr(ablation, "our_recipes", lambda full: _few(our_recipes(full), "ages"))
+    monkeypatch.setattr(ablation, "our_recipes", lambda full: _few(our_recipes(full), "scores of words"))
     monkeypatch.setattr(ablation, "rotating_recipes", lambda sizes: _few(rotating_recipes(sizes), "ages"))
     monkeypatch.setattr(ablation, "BAG_OF_TRICKS", frozenset({"item_dropout"}))
 
@@ -39,7 +41,13 @@ def _few(recipes: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None:
-    report = ablation.run(scale="quick", seeds=[0], out=tmp_path, force=False, stream=make_stream(rows=300), name="few")
+    stream = make_stream(rows=300)
+    told = replace(
+        stream,
+        features=stream.features | {WORDS: torch.from_numpy(stream.labels).float().unsqueeze(1)},
+        specs=(*stream.specs, FeatureSpec(WORDS, "numeric", 1)),
+    )
+    report = ablation.run(scale="quick", seeds=[0], out=tmp_path, force=False, stream=told, name="few")
     assert json.loads((tmp_path / "report.json").read_text()) == report
     ours, papers, boundary = (
         report["groups"][title] for title in ("few, ours", "few, the paper's", "rotating boundary")
@@ -52,6 +60,7 @@ def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None
         assert all(found["mean"] == 0 for found in group[FULL]["difference"].values())
         for entry in group.values():
             assert 0 <= entry["first_bin"]["mean"] <= 1
+    assert ours["scores of words"]["difference"]["nll"]["mean"] != 0
     found = ours["the head vote"]
     assert found["difference"]["nll"]["mean"] == pytest.approx(found["nll"]["mean"] - ours[FULL]["nll"]["mean"])
     assert found["seconds"]["mean"] == 0  # nothing was trained for it

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from recollect.config import Dropouts
+from recollect.data.features import WORDS
 from recollect.data.mapped import half_rows
 from recollect.data.reviews import Reviews, Rule, read_reviews, start_of
 from recollect.data.splits import SplitSizes, split_past
@@ -63,18 +64,20 @@ def fake_embedding(text: str) -> np.ndarray:
     return np.asarray(row / max(1e-6, float(np.linalg.norm(row))), np.float16)
 
 
-def make_reviews(folder: Path, count: int = 300, bins: int | None = None) -> tuple[Stream, Tensor]:
+def make_reviews(
+    folder: Path, count: int = 300, bins: int | None = None, *, words: bool = False
+) -> tuple[Stream, Tensor]:
     """From a file of reviews to a stream and its keys; half of them before the cutoff, several a day."""
     generator = np.random.default_rng(0)
-    words = ["bad", "poor", "fair", "good", "great"]
+    said = ["bad", "poor", "fair", "good", "great"]
     path = folder / "reviews.jsonl"
     with path.open("w") as file:
         for day in np.sort(generator.integers(-60, 60, count)):
             rating = int(generator.integers(1, 6))
             row = {
                 "rating": float(rating),
-                "title": words[rating - 1],
-                "text": f"a {words[rating - 1]} camera {generator.integers(9)}",
+                "title": said[rating - 1],
+                "text": f"a {said[rating - 1]} camera {generator.integers(9)}",
                 "timestamp": start_of(2012) // 10**6 + int(day) * 86_400_000,
                 "helpful_vote": int(generator.integers(5)),
                 "verified_purchase": bool(generator.integers(2)),
@@ -82,7 +85,7 @@ def make_reviews(folder: Path, count: int = 300, bins: int | None = None) -> tup
             file.write(json.dumps(row) + "\n")
     reviews, _ = read_reviews(path)
     embeddings = np.stack([fake_embedding(text) for text in reviews.text])
-    stream = reviews_stream(reviews, embeddings, Rule(start_of(2012)), bins=bins, folder=folder)
+    stream = reviews_stream(reviews, embeddings, Rule(start_of(2012)), bins=bins, folder=folder, words=words)
     return stream, torch.from_numpy(embeddings[:, :KEY_DIM].astype(np.float32))
 
 
@@ -236,7 +239,9 @@ def test_equal_bins_of_which_some_reviews_are_asked(tmp_path: Path, monkeypatch:
     assert (stream.drawn < stream.asked[0]).any()  # of the past too: these tell of the time before the change
 
 
-def papers_alone(stream: Stream, keys: Tensor, out: Path, *papers: str, seeds: Sequence[int] = (0,)) -> dict[str, Any]:
+def papers_alone(
+    stream: Stream, keys: Tensor, out: Path, *papers: str, seeds: Sequence[int] = (0,), force: bool = False
+) -> dict[str, Any]:
     """The whole experiment with nobody but the paper's recipe."""
     return drift.run(
         stream,
@@ -244,7 +249,7 @@ def papers_alone(stream: Stream, keys: Tensor, out: Path, *papers: str, seeds: S
         scale="quick",
         seeds=seeds,
         out=out,
-        force=False,
+        force=force,
         ours=False,
         papers=papers or tuple(drift.PAPERS),
         peer_names=(),
@@ -262,6 +267,24 @@ def test_the_papers_part_makes_no_table_of_all_rows(tmp_path: Path, monkeypatch:
         assert len(set(model["nll"]["seeds"])) == 2  # each seed is another network
         assert 0 <= model["in_distribution"]["mean"] <= 1
     assert report["rows"]["asked"] == len(stream.asked) < (stream.time >= stream.cutoff).sum()
+
+
+def test_the_papers_networks_read_no_scores_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, keys = make_reviews(tmp_path, count=600)
+    stream, _ = make_reviews(tmp_path, count=600, words=True)
+    assert [spec.name for spec in stream.specs] == [*(spec.name for spec in plain.specs), WORDS]
+    assert stream.without(WORDS).digest() == plain.digest()
+
+    def run(given: Stream, *rest: Any, asked: np.ndarray, **more: Any) -> np.ndarray:
+        seen.append([spec.name for spec in given.specs])
+        return np.full((len(asked), 2), np.log(0.5), np.float32)
+
+    seen: list[list[str]] = []
+    monkeypatch.setattr(drift, "run_paper_recipe", run)
+    papers_alone(stream, keys, tmp_path / "out", "recollect_paper")
+    assert seen == [[spec.name for spec in plain.specs]]
+    papers_alone(plain, keys, tmp_path / "out", "recollect_paper", force=True)
+    assert len(seen) == 1, "what was trained is found again, with words for the others or without"
 
 
 @pytest.mark.slow
