@@ -10,7 +10,7 @@ import typer
 from recollect.cli_config import ConfigOption, JsonOption, report_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
@@ -175,7 +175,8 @@ def reviews(
         parts, left_out = part or tuple(Part), without or ()
         words = {*parts} != {Part.paper}  # of which there is nothing in the paper
         stream, embeddings, told = _reviews(reviews, rule, spec, cache, bad_rows, bins, words=words)
-        _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, parts, embeddings, architecture, left_out, told)
+        of_paper = {"paper_keys": embeddings, "architecture": architecture, "without": left_out}
+        _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, parts, **of_paper, reading=told)
 
 
 def ablation(
@@ -331,13 +332,14 @@ def accidents(
     Example: recollect reproduce accidents --accidents us_accidents.csv.gz --seed 0
     """
     settings = dict(locals())
-    from recollect.reproduction.tables import accidents_stream
+    from recollect.reproduction.tables import FOUR_SEASONS, LONGEST_SEASON, accidents_stream
 
     use_threads(threads)
     out = out or Path("runs") / f"accidents-{scale}"
     with report_in(settings, out, as_json):
         stream = accidents_stream(accidents, cache or default_cache(), cutoff)
-        _compare(stream, "accidents", scale, seed, out, force, part or WITHOUT_PAPER)
+        spans = {"period": LONGEST_SEASON, "year": FOUR_SEASONS}
+        _compare(stream, "accidents", scale, seed, out, force, part or WITHOUT_PAPER, **spans)
 
 
 def _compare(
@@ -348,11 +350,9 @@ def _compare(
     out: Path,
     force: bool,
     parts: "Sequence[Part]",
-    paper_keys: "Tensor | None" = None,
-    architecture: Literal["perceiver", "mlp"] = "perceiver",
-    without: "Sequence[TrickName]" = (),
-    reading: "Mapping[str, Any] | None" = None,
+    **others: Any,
 ) -> None:
+    """`others` are settings of `drift.run`, by name."""
     from recollect.evaluation.peers import DEFAULT
     from recollect.reproduction import drift
 
@@ -366,10 +366,7 @@ def _compare(
         ours="ours" in parts,
         papers=tuple(drift.PAPERS) if "paper" in parts else (),
         peer_names=DEFAULT if "peers" in parts else (),
-        architecture=architecture,
-        without=without,
-        paper_keys=paper_keys,
-        reading=reading,
+        **others,
     )
 
 

@@ -7,6 +7,8 @@ import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -16,6 +18,7 @@ from recollect.data.embedding import REVIEW_PROMPT, EmbedderSpec, load_embedder
 from recollect.evaluation.peers import DEFAULT
 from recollect.reproduction.drift import PAPERS
 from recollect.reproduction.reviews_paper import BAG_OF_TRICKS
+from recollect.reproduction.tables import ACCIDENTS, SEASONS
 from tests.data.tiny_qwen import save_tiny_qwen
 
 GOOD, BAD = ["great sound", "works well", "love it"], ["broke at once", "poor battery", "want my money back"]
@@ -79,13 +82,50 @@ def test_the_papers_recipe_by_its_other_network_and_bins_without_a_trick(tmp_pat
     assert 'without = ["input_dropout"]' in (tmp_path / "out" / "config.toml").read_text()
 
 
+def write_accidents(path: Path, rows: int = 1200) -> None:
+    """Seasons from 2018 to 2020, about as many rows of each."""
+    generator = np.random.default_rng(0)
+    target = generator.integers(0, 2, rows)
+    names = [name for name in (*ACCIDENTS.numeric, *ACCIDENTS.categorical) if name != "season_acc"]
+    numbers = {name: generator.normal(target, 1.0).round(2) for name in names}
+    told = {
+        "Description": [f"{'road closed' if each else 'slow traffic'} at exit {row}" for row, each in enumerate(target)]
+    }
+    season = np.array(SEASONS)[generator.integers(0, 4, rows)]
+    whens = {"year_acc": generator.integers(2018, 2021, rows), "season_acc": season}
+    pl.DataFrame({**numbers, **told, **whens, "target": target}).write_csv(path)
+
+
+def test_accidents_become_a_report_with_a_refit_every_season(tmp_path: Path) -> None:
+    write_accidents(tmp_path / "accidents.csv")
+    arguments = ["--accidents", tmp_path / "accidents.csv", "--scale", "quick", "--part", "peers"]
+    arguments += ["--out", tmp_path / "out", "--cache", tmp_path / "cache"]
+    result = CliRunner().invoke(app, ["reproduce", "accidents", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert set(report["models"]) == set(DEFAULT)
+    assert len(report["bins"]["majority"]) == 8
+    assert report["notes"] == []  # a window that misses the season before would leave refits out
+    assert "refits were left out" not in result.output
+
+
+def test_every_name_that_a_report_of_reviews_has() -> None:
+    ours = {"recollect", "recollect_items", "no_context"}
+    papers = {"recollect_paper", "recollect_paper_items", "similarity", "no_context_paper"}
+    refitted = {
+        f"{model}_{how}" for model in ("logreg", "lightgbm") for how in ("frozen", "refit_period", "refit_year")
+    }
+    assert set(PAPERS) == papers
+    assert {*ours, *DEFAULT} == ours | refitted | {"majority", "previous_label", "recent_neighbours"}
+
+
 def test_every_trick_of_the_bag_can_be_left_out() -> None:
     assert {trick.value for trick in TrickName} == BAG_OF_TRICKS
 
 
 def embedded(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: object) -> str:
     """The folder of the cache that reviews are embedded into, with the embedder's fingerprint; nothing is trained."""
-    monkeypatch.setattr("recollect.cli_reproduce._compare", lambda *given: None)
+    monkeypatch.setattr("recollect.cli_reproduce._compare", lambda *given, **others: None)
     monkeypatch.setattr("recollect.reproduction.ablation.run", lambda **given: None)
     (folder / "out").mkdir(exist_ok=True)
     places = ["--reviews", folder / "reviews.jsonl", "--out", folder / "out", "--cache", folder / "cache"]

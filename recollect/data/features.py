@@ -26,7 +26,8 @@ from recollect.errors import DataError
 from recollect.records import Features, FeatureSpec
 
 NUMBERS = "numbers"
-"""All numeric columns are one feature of this name, with a column of its own for each that may be missing."""
+"""All numeric columns are one feature of this name, with a column of its own for each that may be missing; embeddings
+that may be missing have theirs behind them."""
 
 WORDS = "words"
 """The feature of the scores of all texts (`data/words.py`)."""
@@ -34,7 +35,7 @@ WORDS = "words"
 TAKEN = ("", NUMBERS, WORDS, "id", "time", "known_at", "label", "key", "commit", "until", "row")
 """What no feature of a column may be called: others are, or a history has such columns of its own."""
 
-FORMAT = 1
+FORMAT = 2
 RARE = 5
 """A category of fewer rows than this shares a place with categories never seen: so that place is learned too."""
 
@@ -78,11 +79,13 @@ class CategoricalColumn:
 
 @dataclass(frozen=True)
 class EmbeddedColumn:
-    """Centred column by column and divided by one number: an embedding keeps its proportions."""
+    """Centred column by column and divided by one number: an embedding keeps its proportions. `flagged`: some were
+    missing, so that is a signal."""
 
     name: str
     mean: tuple[float, ...]
     deviation: float
+    flagged: bool
 
 
 @dataclass(frozen=True)
@@ -98,11 +101,16 @@ class FeatureMap:
     @property
     def specs(self) -> list[FeatureSpec]:
         """What a model must know of these features."""
-        width = len(self.numeric) + sum(column.flagged for column in self.numeric)
+        width = self._width_of_numbers
         specs = [FeatureSpec(NUMBERS, "numeric", width, bands=self.bands)] if width else []
         names = self._feature_names
         specs += [FeatureSpec(names[column.name], "categorical", column.width) for column in self.categorical]
         return specs + [FeatureSpec(names[column.name], "embedded", len(column.mean)) for column in self.embedded]
+
+    @cached_property
+    def _width_of_numbers(self) -> int:
+        flags = [column.flagged for column in self.numeric] + [column.flagged for column in self.embedded]
+        return len(self.numeric) + sum(flags)
 
     @cached_property
     def _feature_names(self) -> dict[str, str]:
@@ -119,8 +127,10 @@ class FeatureMap:
         """Features of every row. `embeddings` holds the arrays of text columns; lists of numbers are in the table."""
         embeddings = embeddings or {}
         features: Features = {}
-        if self.numeric:
-            features[NUMBERS] = self._numbers(table)
+        numbers = np.empty((table.height, self._width_of_numbers), np.float32)
+        place = self._fill_numbers(numbers, table)
+        if self._width_of_numbers:
+            features[NUMBERS] = torch.from_numpy(numbers)
         for categorical in self.categorical:
             codes = _codes(needed_column(table, categorical.name), categorical)
             features[self._feature_names[categorical.name]] = torch.from_numpy(codes)
@@ -136,6 +146,9 @@ class FeatureMap:
             missing = _missing(values)
             if missing.any():
                 scaled[torch.from_numpy(missing)] = 0.0  # as the mean
+            if embedded.flagged:
+                numbers[:, place] = missing
+                place += 1
             features[self._feature_names[embedded.name]] = scaled
         return features
 
@@ -143,11 +156,11 @@ class FeatureMap:
     def _means(self) -> list[Tensor]:
         return [torch.tensor(column.mean, dtype=torch.float32) for column in self.embedded]
 
-    def _numbers(self, table: pl.DataFrame) -> Tensor:
-        """Column by column: what is in one row lies far apart, and each pass over all of them would wait for memory."""
-        numbers = np.empty(
-            (table.height, len(self.numeric) + sum(column.flagged for column in self.numeric)), np.float32
-        )
+    def _fill_numbers(self, numbers: NDArray[np.float32], table: pl.DataFrame) -> int:
+        """Column by column: what is in one row lies far apart, and each pass over all of them would wait for memory.
+
+        Returns the first place that is left.
+        """
         values = np.empty(table.height)
         place = 0
         for column in self.numeric:
@@ -163,7 +176,7 @@ class FeatureMap:
                 # A column that may be missing is followed by whether it is. Bytes become floats faster than truths do.
                 numbers[:, place] = missing.view(np.uint8)
                 place += 1
-        return torch.from_numpy(numbers)
+        return place
 
     @cached_property
     def fingerprint(self) -> str:
@@ -186,7 +199,7 @@ class FeatureMap:
                 for column in plain["categorical"]
             ),
             embedded=tuple(
-                EmbeddedColumn(column["name"], tuple(column["mean"]), column["deviation"])
+                EmbeddedColumn(column["name"], tuple(column["mean"]), column["deviation"], column["flagged"])
                 for column in plain["embedded"]
             ),
             left_out=dict(plain["left_out"]),
@@ -270,7 +283,7 @@ def _fit_embedding(values: NDArray[np.float32], name: str, left_out: dict[str, s
     if deviation <= 1e-12:
         left_out[name] = "always the same before the cutoff"
         return None
-    return EmbeddedColumn(name, tuple(mean.tolist()), deviation)
+    return EmbeddedColumn(name, tuple(mean.tolist()), deviation, flagged=bool(missing.any()))
 
 
 def _floats(table: pl.DataFrame, name: str) -> NDArray[np.float64]:

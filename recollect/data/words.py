@@ -89,11 +89,14 @@ def fit_word_scores(texts: Sequence[str | None], labels: Int[np.ndarray, " rows"
     """
     rows, written = _written(texts[-MOST_ROWS:])
     folds, labels = _folds(written), labels[-MOST_ROWS:][rows]
-    # One of the regressions would never have met a class that is in one quarter alone.
-    told = [code for code in np.unique(labels) if len(np.unique(folds[labels == code])) > 1]
+    told = _told(folds, labels)
     if len(rows) < LEAST_ROWS or not 2 <= len(told) <= MOST_CLASSES:
         return None
     use = np.flatnonzero(np.isin(labels, told))[-MOST_CELLS // len(told) :]
+    told = _told(folds[use], labels[use])  # a class may have been in older rows alone
+    use = use[np.isin(labels[use], told)]
+    if len(told) < 2:
+        return None
     counts, folds, labels = _counts([written[row] for row in use]), folds[use], labels[use]
     found = np.bincount(counts.indices, minlength=BUCKETS)
     terms = np.flatnonzero(found >= LEAST_TEXTS)
@@ -105,6 +108,11 @@ def fit_word_scores(texts: Sequence[str | None], labels: Int[np.ndarray, " rows"
     fits = [_fit(made[folds != fold], labels[folds != fold]) for fold in range(FOLDS)]
     weights, offsets = (np.stack([fit[part] for fit in fits]).astype(np.float32) for part in (0, 1))
     return WordScores(terms, rarity, np.ascontiguousarray(weights), offsets)
+
+
+def _told(folds: NDArray[np.int64], labels: NDArray[np.int64]) -> list[int]:
+    """The classes that each regression meets: not those that are in one quarter alone."""
+    return [code for code in np.unique(labels).tolist() if len(np.unique(folds[labels == code])) > 1]
 
 
 def _fit(rows: Any, labels: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -266,6 +274,8 @@ def fit_words(
             continue
         some, newer = (rows[_spread(len(rows))] for rows in (fitted_to, judged_by))
         made = scores(_texts(table[some], name))
+        if np.isnan(made).all():
+            continue  # texts are so rare that none of them is among these
         column = _standardised(scores, made)
         if _foretells(column, made, labels[some], scores(_texts(table[newer], name)), labels[newer]):
             found[name] = column
@@ -299,7 +309,7 @@ def _foretells(
     trusts scores that know nothing of the next burst.
     """
     known = np.isin(foretold, labels)
-    if known.sum() < 2:
+    if known.sum() < 2 or (labels == labels[0]).all():
         return False
     reading = _regression(column.standard(made), labels)
     codes = np.searchsorted(reading.classes_, foretold[known])

@@ -123,7 +123,9 @@ def after_share(time: NDArray[Any], share: float) -> int | float:
 def equal_bins(time: NDArray[Any], cutoff: int | float, count: int) -> NDArray[np.int64]:
     """Numbers of `count` spans of equal length from the cutoff to the end; negative before."""
     length = (time[-1].item() - cutoff) / count
-    numbers: NDArray[np.int64] = np.floor((time - cutoff) / max(length, 1e-300)).astype(np.int64)
+    if length <= 0:  # all that comes after the cutoff comes with it
+        return np.where(time < cutoff, -1, 0)
+    numbers: NDArray[np.int64] = np.floor((time - cutoff) / length).astype(np.int64)
     return np.minimum(numbers, count - 1)
 
 

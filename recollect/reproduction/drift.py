@@ -105,6 +105,7 @@ def run(
         "seeds": list(seeds),
         "rows": {"past": len(stream.past), "asked": len(stream.asked)},
         "reading": reading,
+        "notes": runs.notes,
         "paper": {"architecture": architecture, "without": sorted(map(str, without))} if papers else None,
         "models": models,
         "bins": means_by_bin(runs.log_probs, stream),
@@ -113,6 +114,8 @@ def run(
     save_figure(draw_over_time(runs.log_probs, stream), out, name)
     path = finish(out, report)
     Console().print(results_table(models, f"{name}: means over bins after the cutoff"))
+    for note in runs.notes:
+        Console().print(note)
     Console().print(f"report: {path}")
     return report
 

@@ -20,6 +20,9 @@ TRAINED_SHARE = 0.3
 ELECTRICITY = TableSchema(label="target", numeric=tuple(f"feat_{number}" for number in range(1, 7)))
 
 SEASONS = ("winter", "spring", "summer", "autumn")
+LONGEST_SEASON, FOUR_SEASONS = 92 * DAY, 366 * DAY
+"""How far back from the start of a season the one before begins, at most, and the one of the year before."""
+
 ACCIDENTS = TableSchema(
     label="target",
     numeric=("Start_Lat", "Start_Lng", "Distance(mi)", "Temperature(F)", "Humidity(%)", "Visibility(mi)"),

@@ -63,16 +63,20 @@ def test_values_never_seen_are_drawn_back_to_the_edge() -> None:
     )
 
 
-def test_a_missing_embedding_is_the_mean() -> None:
+def test_a_missing_embedding_is_the_mean_and_told() -> None:
     schema = TableSchema(label="label", embedding={"e": 2})
     lists = [[float(row), 1.0] if row % 4 else None for row in range(40)]
     for kind in (pl.Array(pl.Float32, 2), pl.List(pl.Float32)):
         table = pl.DataFrame({"e": pl.Series(lists, dtype=kind)})
-        features = fit_features(table, schema)
-        assert features == fit_features(table.drop_nulls(), schema)
-        made = features(table)["e"]
-        assert bool((made[::4] == 0).all())
-        assert bool(made.isfinite().all())
+        features, of_all = fit_features(table, schema), fit_features(table.drop_nulls(), schema)
+        made = features(table)
+        assert torch.equal(made["e"], of_all(table)["e"])
+        assert bool((made["e"][::4] == 0).all())
+        assert bool(made["e"].isfinite().all())
+        assert made[NUMBERS].tolist() == [[float(row % 4 == 0)] for row in range(40)]
+        assert [spec.name for spec in features.specs] == [NUMBERS, "e"]
+        assert NUMBERS not in of_all(table)
+        assert FeatureMap.from_json(json.loads(json.dumps(features.to_json()))) == features
     absent = pl.DataFrame({"e": pl.Series([None] * 3, dtype=pl.Array(pl.Float32, 2))})
     assert features(absent)["e"].tolist() == [[0.0, 0.0]] * 3
     assert fit_features(absent, schema).left_out == {"e": "always missing before the cutoff"}
@@ -208,8 +212,8 @@ def test_errors_name_the_remedy() -> None:
         features(past(), embeddings(3))
     with pytest.raises(DataError, match="no row before the cutoff"):
         fit_features(past(0), SCHEMA, embeddings(0))
-    with pytest.raises(DataError, match="format 2, this version reads 1"):
-        FeatureMap.from_json({**features.to_json(), "format": 2})
+    with pytest.raises(DataError, match="format 1, this version reads 2"):
+        FeatureMap.from_json({**features.to_json(), "format": 1})
 
 
 def test_a_missing_list_of_numbers_is_at_the_mean() -> None:

@@ -113,6 +113,30 @@ def test_of_many_rows_the_newest_are_taken(monkeypatch: pytest.MonkeyPatch) -> N
     assert np.array_equal(newest(texts), same(texts))
 
 
+def test_a_class_of_older_rows_alone_has_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many classes make the rows fewer: of the class that is left in one text alone three regressions know nothing."""
+    texts, labels = fruit(300)
+    labels = np.where(np.arange(300) < 100, labels, labels % 2)
+    labels[-1] = 2
+    monkeypatch.setattr(words, "MOST_CELLS", 3 * 150)
+    scores = fit_word_scores([*texts[:-1], "plum"], labels)
+    assert scores is not None
+    assert scores(texts).shape == (300, 1)
+    labels[100:] = 0
+    assert fit_word_scores(texts, labels) is None  # one class is left
+
+
+def test_rows_that_are_too_rare_to_be_judged_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, labels = praise(400)
+    monkeypatch.setattr(words, "SOME_ROWS", 20)
+    spread = words._spread(320)
+    rare = np.zeros(400, np.int64)
+    rare[[row for row in range(320) if row not in spread][:20]] = 1
+    assert fitted_words(pl.DataFrame({"a": texts}), ["a"], rare) is None
+    sparse = [None if row in spread else text for row, text in enumerate(texts)]
+    assert fitted_words(pl.DataFrame({"a": sparse}), ["a"], labels) is None
+
+
 def fitted_words(table: pl.DataFrame, columns: list[str], labels: np.ndarray) -> Words | None:
     """Judged by the newest fifth."""
     first = 4 * table.height // 5
