@@ -21,7 +21,8 @@ class ModelSettings:
     """Shape of the networks. `recency` is where that coordinate's query starts, in logits per unit of time; None: none.
 
     `dates` lets models see absolute time, as the paper does; `ages` shows the classifier how old each item is.
-    `pointer` makes part of each class probability the attention on items of that class.
+    `pointer` makes part of each class probability the attention on items of that class; `differences` shows the
+    classifier how each item differs from the input.
     `similarity` mixes learned queries with the input's own key; "only" asks with that key and learns no query.
     """
 
@@ -35,6 +36,7 @@ class ModelSettings:
     retrieve: Literal["items", "labels"] = "items"
     ages: bool = True
     pointer: bool = True
+    differences: bool = True
     dates: bool = False
     recency: float | None = 60.0
     similarity: bool | Literal["only"] = False

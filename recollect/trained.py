@@ -200,6 +200,7 @@ def make_system(
         blocks=model.blocks,
         ages=model.ages and has_times,
         pointer=model.pointer,
+        differences=model.differences,
         recency=model.recency if has_times else None,
         similarity=model.similarity,
         groups=groups,

@@ -53,6 +53,7 @@ def build_system(
     blocks: int = 2,
     ages: bool = False,
     pointer: bool = True,
+    differences: bool = True,
     recency: float | None = None,
     similarity: bool | Literal["only"] = False,
     groups: Sequence[SlotGroup] | None = None,
@@ -61,7 +62,7 @@ def build_system(
 
     mlp: the paper's synthetic settings, ReLU MLPs with the `hidden` widths on a shared input layer of `width`.
     perceiver: the paper's reviews setting. precedents: ours, attention over items, with or without a `pointer` to their
-    labels, and queries by learned similarity.
+    labels and their `differences` from the input, and queries by learned similarity.
     `recency` is how many logits a unit of time is worth at the start, None for no recency coordinate. With
     `similarity` queries are learned as a residual to the input's own key; "only" leaves nothing of them to learn, so
     that an input retrieves what is most like it. With `groups` the slots of precedents are grouped, `num_retrieved` in
@@ -105,6 +106,7 @@ def build_system(
             blocks=blocks,
             ages=ages,
             pointer=pointer,
+            differences=differences,
         )
     levels = None
     if retrieves and (groups is not None or recency is not None):

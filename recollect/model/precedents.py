@@ -43,6 +43,7 @@ class PrecedentClassifier(nn.Module):
         blocks: int,
         ages: bool = True,
         pointer: bool = True,
+        differences: bool = True,
     ) -> None:
         super().__init__()
         self.num_retrieved, self.num_classes, self.label_classes = num_retrieved, num_classes, label_classes
@@ -55,7 +56,7 @@ class PrecedentClassifier(nn.Module):
         if self.item_encoder.flat_width:
             same = list(input_specs) == list(item_specs)
             self.embed_item = self.embed_input if same else RowLinear(self.item_encoder.flat_width, width)
-            self.embed_difference = _two_layers(width, width) if same else None
+            self.embed_difference = _two_layers(width, width) if same and differences else None
         # One row more than classes: every class first met after training is "a label not seen before".
         self.embed_label = nn.Embedding(label_classes + 1, width) if label_classes else None
         self.embed_age = _two_layers(3, width) if ages else None

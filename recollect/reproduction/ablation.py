@@ -33,7 +33,7 @@ from recollect.model.pool import even, fit_pool, pooled
 from recollect.reproduction import rotating
 from recollect.reproduction.ablation_figures import ablation_table, draw
 from recollect.reproduction.drift import PAPER_KEY_DIM
-from recollect.reproduction.reviews_paper import BAG_OF_TRICKS, Variant, run_paper_recipe
+from recollect.reproduction.reviews_paper import BAG_OF_TRICKS, Trick, Variant, run_paper_recipe, with_tricks
 from recollect.training.fit import fit
 from recollect.training.judge import POOLED_ROWS
 from recollect.training.progress import Display
@@ -113,10 +113,26 @@ def rotating_recipes(sizes: rotating.Sizes) -> dict[str, Recipe]:
         "the recency coordinate": with_model(full, recency=None),
         "ages": with_model(full, ages=False),
         "the pointer": with_model(full, pointer=False),
+        "differences": with_model(full, differences=False),
         "leave-one-out (greedy baseline)": with_step(full, estimator="greedy_baseline"),
         "several chains (greedy baseline)": with_step(full, estimator="greedy_baseline", samples=1),
         "all of it (the paper's recipe)": rotating.rotating_recipe("paper", sizes),
     }
+
+
+def papers_on_rotating(sizes: rotating.Sizes) -> dict[str, Recipe]:
+    """The paper's recipe on the rotating boundary with the whole bag, less one trick at a time. The paper has the bag
+    for its reviews alone: its synthetic tasks, which this is one of, begin at a temperature of 1 and have no tricks."""
+    plain = rotating.rotating_recipe("paper", sizes)
+    return {
+        name: with_tricks(plain, tricks, temperature=plain.train.first_temperature)
+        for name, tricks in less_one_trick().items()
+    } | {"all of them (as in the paper)": plain}
+
+
+def less_one_trick() -> dict[str, frozenset[Trick]]:
+    """The whole bag, and the bag without each of its tricks, by its name."""
+    return {FULL: BAG_OF_TRICKS} | {trick.replace("_", " "): BAG_OF_TRICKS - {trick} for trick in sorted(BAG_OF_TRICKS)}
 
 
 def _rehearsing(recipe: Recipe, **changes: float) -> Recipe:
@@ -162,7 +178,10 @@ def run(
                         display,
                     )
             if "rotating" in parts:
-                _add(groups, "rotating boundary", on_rotating(seed, scale, display, kept), display)
+                sizes = rotating.SIZES[scale]
+                ours, papers = rotating_recipes(sizes), papers_on_rotating(sizes)
+                _add(groups, "rotating boundary", on_rotating(ours, seed, scale, display, kept), display)
+                _add(groups, "rotating boundary, the paper's", on_rotating(papers, seed, scale, display, kept), display)
     results = {title: compared(group) for title, group in groups.items()}
     report = {"scale": scale, "seeds": list(seeds), "reading": reading, "groups": results}
     save_figure(draw(results), out, "ablation")
@@ -277,13 +296,13 @@ def papers_tricks(
         seconds = time.perf_counter() - started
         return {name: [scores_of(answers, stream.labels[asked], stream.bins[asked], seconds)]}
 
-    for trick in (None, *sorted(BAG_OF_TRICKS)):
-        name = trick.replace("_", " ") if trick else FULL
-        variant = Variant(tricks=BAG_OF_TRICKS - {trick}) if trick else Variant()
-        yield from _once(kept, f"paper-{name}-{seed}", partial(scores, name, variant))
+    for name, tricks in less_one_trick().items():
+        yield from _once(kept, f"paper-{name}-{seed}", partial(scores, name, Variant(tricks=tricks)))
 
 
-def on_rotating(seed: int, scale: Scale, display: Display, kept: Kept) -> Iterator[tuple[str, Scores]]:
+def on_rotating(
+    recipes: Mapping[str, Recipe], seed: int, scale: Scale, display: Display, kept: Kept
+) -> Iterator[tuple[str, Scores]]:
     """Judged over the five tenths of time after the cutoff."""
     sizes = rotating.SIZES[scale]
 
@@ -302,8 +321,10 @@ def on_rotating(seed: int, scale: Scale, display: Display, kept: Kept) -> Iterat
         joined = (np.concatenate(log_probs), np.concatenate(labels), np.concatenate(bins))
         return {name: [scores_of(*joined, seconds)]}
 
-    for name, recipe in rotating_recipes(sizes).items():
-        yield from _once(kept, f"rotating-{name}-{seed}", partial(scores, name, recipe))
+    papers = recipes[FULL].model.architecture != "precedents"
+    for name, recipe in recipes.items():
+        kept_as = f"rotating-{'paper-' * papers}{name}-{seed}"
+        yield from _once(kept, kept_as, partial(scores, name, recipe))
 
 
 def scores_of(log_probs: LogProbs, labels: NDArray[np.int64], bins: NDArray[np.int64], seconds: float) -> Scores:

@@ -5,7 +5,7 @@ answer.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -90,48 +90,52 @@ SIZES: dict[Scale, Sizes] = {
 
 
 def reviews_recipe(variant: Variant, sizes: Sizes) -> Recipe:
-    """The appendix's settings; a trick that is taken away leaves what PyTorch, or no such trick, would have."""
+    """The appendix's settings."""
+    model = ModelSettings(
+        variant.architecture,
+        sizes.width,
+        sizes.hidden,
+        sizes.heads,
+        sizes.latents,
+        blocks=2,
+        num_retrieved=4 if variant.retrieval != "none" else 0,
+        retrieve=variant.retrieve,
+        ages=False,
+        dates=False,
+        recency=None,
+        similarity="only" if variant.retrieval == "similarity" else False,
+    )
+    step = StepSettings(estimator="greedy_baseline", pathwise="greedy", samples=1)
+    return with_tricks(Recipe(model, step, TrainSettings(learning_rate=1e-3)), variant.tricks, temperature=0.01)
+
+
+def with_tricks(recipe: Recipe, tricks: frozenset[Trick], *, temperature: float) -> Recipe:
+    """A recipe with some tricks of the bag; without one it has what PyTorch, or no such trick, would have."""
 
     def has(trick: Trick) -> bool:
-        return trick in variant.tricks
+        return trick in tricks
 
-    retrieves = variant.retrieval != "none"
-    similarity: bool | Literal["only"] = has("similarity_residual")
+    by_similarity = recipe.model.similarity == "only"
     return Recipe(
-        ModelSettings(
-            variant.architecture,
-            sizes.width,
-            sizes.hidden,
-            sizes.heads,
-            sizes.latents,
-            blocks=2,
-            num_retrieved=4 if retrieves else 0,
-            retrieve=variant.retrieve,
-            ages=False,
-            dates=False,
-            recency=None,
-            similarity="only" if variant.retrieval == "similarity" else similarity,
-        ),
-        StepSettings(
-            estimator="greedy_baseline",
-            pathwise="greedy",
-            samples=1,
+        recipe.model if by_similarity else replace(recipe.model, similarity=has("similarity_residual")),
+        replace(
+            recipe.step,
             dropouts=Dropouts(
                 # cls_stage_dropout_rate and query_dropout_rate. Without context the input is all there is.
-                input=0.9 if has("input_dropout") and retrieves else 0.0,
+                input=0.9 if has("input_dropout") and recipe.model.num_retrieved else 0.0,
                 item=0.1 if has("item_dropout") else 0.0,
             ),
             diversity_weight=0.1 if has("diversity") else 0.0,
             similarity_weight=0.1 if has("similarity_term") else 0.0,
         ),
-        TrainSettings(
-            learning_rate=1e-3,
+        replace(
+            recipe.train,
             retrieval_rate_factor=10.0 if has("retrieval_rate") else 1.0,
             weight_decay=1e-4 if has("weight_decay") else 0.0,
             scheduled=has("rate_schedule"),
             clip=1.0 if has("clipping") else None,
-            first_temperature=0.01,
-            last_temperature=0.001 if has("temperature_decay") else 0.01,
+            first_temperature=temperature,
+            last_temperature=temperature / 10 if has("temperature_decay") else temperature,
             entropy_bonus=0.01 if has("entropy_bonus") else 0.0,
         ),
     )

@@ -150,6 +150,17 @@ def test_without_a_pointer_labels_are_read_and_nothing_is_pointed_at() -> None:
     assert classifier(make_state(), full(items, 7), keep(True)).log_probs.shape[-1] == 3
 
 
+def test_without_differences_a_token_is_of_its_item_alone() -> None:
+    shape = {"width": WIDTH, "heads": 2, "blocks": 2}
+    torch.manual_seed(0)
+    alone, beside = (
+        PrecedentClassifier(SPECS, SPECS, RETRIEVED, 3, 3, **shape, differences=each) for each in (False, True)
+    )
+    items, one, other = make_items(), torch.zeros(BATCH, WIDTH), torch.ones(BATCH, WIDTH)
+    assert torch.equal(alone._item_tokens(items, one), alone._item_tokens(items, other))
+    assert not torch.equal(beside._item_tokens(items, one), beside._item_tokens(items, other))
+
+
 def test_a_new_class_is_impossible_for_those_who_did_not_meet_it() -> None:
     items = full(make_items(), 1)
     assert items.labels is not None

@@ -17,7 +17,16 @@ from recollect.evaluation.replay import hedged_by, replay
 from recollect.heads import HEADS
 from recollect.records import FeatureSpec
 from recollect.reproduction import ablation, reviews_paper, rotating
-from recollect.reproduction.ablation import FULL, Extent, compared, our_recipes, rotating_recipes, rows_within, without
+from recollect.reproduction.ablation import (
+    FULL,
+    Extent,
+    compared,
+    our_recipes,
+    papers_on_rotating,
+    rotating_recipes,
+    rows_within,
+    without,
+)
 from recollect.reproduction.ablation_figures import draw
 from tests.evaluation.streams import make_stream
 from tests.evaluation.test_replay import live_over
@@ -49,13 +58,13 @@ def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None
     )
     report = ablation.run(scale="quick", seeds=[0], out=tmp_path, force=False, stream=told, name="few")
     assert json.loads((tmp_path / "report.json").read_text()) == report
-    ours, papers, boundary = (
-        report["groups"][title] for title in ("few, ours", "few, the paper's", "rotating boundary")
-    )
+    titles = ("few, ours", "few, the paper's", "rotating boundary", "rotating boundary, the paper's")
+    ours, papers, boundary, papers_boundary = (report["groups"][title] for title in titles)
     assert len(ours) == 2 + len(HEADS) + 2 + 3 + 1
     assert list(papers) == [FULL, "item dropout"]
     assert list(boundary) == [FULL, "ages"]
-    for group in (ours, papers, boundary):
+    assert list(papers_boundary) == [FULL, "item dropout", "all of them (as in the paper)"]
+    for group in (ours, papers, boundary, papers_boundary):
         assert next(iter(group)) == FULL
         assert all(found["mean"] == 0 for found in group[FULL]["difference"].values())
         for entry in group.values():
@@ -90,8 +99,9 @@ def test_a_head_that_is_taken_away_has_no_say_in_the_pool_either() -> None:
 def test_each_recipe_differs_from_the_full_one() -> None:
     ours = our_recipes(recipe_named("default"))
     assert sum(each == ours[FULL] for each in ours.values()) == 1
-    boundary = rotating_recipes(rotating.SIZES["default"])
-    assert sum(each == boundary[FULL] for each in boundary.values()) == 1
+    for recipes in (rotating_recipes, papers_on_rotating):
+        boundary = recipes(rotating.SIZES["default"])
+        assert sum(each == boundary[FULL] for each in boundary.values()) == 1
 
 
 def test_rows_are_the_newest_of_the_past_and_the_first_bins_after_it() -> None:
