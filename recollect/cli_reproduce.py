@@ -53,6 +53,14 @@ class TrickName(StrEnum):
     rate_schedule = auto()
 
 
+class TermName(StrEnum):
+    """What the paper tried on reviews and found of no use."""
+
+    entropy_bonus = auto()
+    diversity = auto()
+    similarity_term = auto()
+
+
 class AblationPart(StrEnum):
     """What has something taken away."""
 
@@ -158,6 +166,10 @@ def reviews(
         list[TrickName] | None,
         typer.Option(help="Leave this trick out of the paper's recipe; may be repeated.", show_default="none"),
     ] = None,
+    term: Annotated[
+        list[TermName] | None,
+        typer.Option(help="Add this term, which the paper found of no use; may be repeated.", show_default="none"),
+    ] = None,
 ) -> None:
     """Amazon reviews whose rule changes at the cutoff: ours, the paper's recipe and refitted peers, period by period.
 
@@ -175,7 +187,7 @@ def reviews(
         parts, left_out = part or tuple(Part), without or ()
         words = {*parts} != {Part.paper}  # of which there is nothing in the paper
         stream, embeddings, told = _reviews(reviews, rule, spec, cache, bad_rows, bins, words=words)
-        of_paper = {"paper_keys": embeddings, "architecture": architecture, "without": left_out}
+        of_paper = {"paper_keys": embeddings, "architecture": architecture, "without": left_out, "terms": term or ()}
         _compare(stream, f"reviews-{cutoff}", scale, seed, out, force, parts, **of_paper, reading=told)
 
 

@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect.cli import app
-from recollect.cli_reproduce import TrickName, default_cache
+from recollect.cli_reproduce import TermName, TrickName, default_cache
 from recollect.data.embedding import REVIEW_PROMPT, EmbedderSpec, load_embedder
 from recollect.evaluation.peers import DEFAULT
 from recollect.reproduction.drift import PAPERS
-from recollect.reproduction.reviews_paper import BAG_OF_TRICKS
+from recollect.reproduction.reviews_paper import BAG_OF_TRICKS, UNHELPFUL
 from recollect.reproduction.tables import ACCIDENTS, SEASONS
 from tests.data.tiny_qwen import save_tiny_qwen
 
@@ -65,7 +65,18 @@ def test_the_papers_recipe_by_its_other_network_and_bins_without_a_trick(tmp_pat
     with path.open("a") as file:
         file.write('{"rating": 9, "title": "a", "text": "b", "timestamp": 1300000000000, "review_id": "R"}\n')
     arguments = ["reproduce", "reviews", "--reviews", path, "--cutoff", 2012, "--scale", "quick", "--seed", 0]
-    arguments += ["--part", "paper", "--architecture", "mlp", "--without", "input_dropout", "--bins", 10]
+    arguments += [
+        "--part",
+        "paper",
+        "--architecture",
+        "mlp",
+        "--without",
+        "input_dropout",
+        "--term",
+        "diversity",
+        "--bins",
+        10,
+    ]
     arguments += ["--out", tmp_path / "out", "--cache", tmp_path / "cache"]
     failed = CliRunner().invoke(app, list(map(str, arguments)))
     assert "reviews.jsonl:701: rating is '9', not a number from 1 to 5. Mend the row" in str(failed.exception)
@@ -75,10 +86,10 @@ def test_the_papers_recipe_by_its_other_network_and_bins_without_a_trick(tmp_pat
     assert "700 rows read, 1 bad rows left out" in result.output
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert set(report["models"]) == set(PAPERS)
-    assert report["paper"] == {"architecture": "mlp", "without": ["input_dropout"]}
+    assert report["paper"] == {"architecture": "mlp", "without": ["input_dropout"], "terms": ["diversity"]}
     assert report["reading"] == {"bad_rows": {"out of range: rating": 1}, "late_fields": {}, "empty_columns": []}
     assert [each["bin"] for each in report["bins"]["no_context_paper"]] == list(range(3, 10))
-    assert list(tmp_path.glob("out/parts/*/recollect_paper-mlp-without_input_dropout-0.npz"))
+    assert list(tmp_path.glob("out/parts/*/recollect_paper-mlp-without_input_dropout-with_diversity-0.npz"))
     assert 'without = ["input_dropout"]' in (tmp_path / "out" / "config.toml").read_text()
 
 
@@ -119,8 +130,9 @@ def test_every_name_that_a_report_of_reviews_has() -> None:
     assert {*ours, *DEFAULT} == ours | refitted | {"majority", "previous_label", "recent_neighbours"}
 
 
-def test_every_trick_of_the_bag_can_be_left_out() -> None:
+def test_every_trick_of_the_bag_can_be_left_out_and_every_term_added() -> None:
     assert {trick.value for trick in TrickName} == BAG_OF_TRICKS
+    assert {term.value for term in TermName} == UNHELPFUL
 
 
 def embedded(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: object) -> str:

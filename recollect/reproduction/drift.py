@@ -34,7 +34,14 @@ from recollect.evaluation.output import claim, finish, save_figure
 from recollect.evaluation.peers import DEFAULT
 from recollect.evaluation.results import draw_over_time, means_by_bin, results_table, summarise
 from recollect.evaluation.stream import Stream
-from recollect.reproduction.reviews_paper import BAG_OF_TRICKS, Architecture, Variant, papers_splits, run_paper_recipe
+from recollect.reproduction.reviews_paper import (
+    BAG_OF_TRICKS,
+    Architecture,
+    Trick,
+    Variant,
+    papers_splits,
+    run_paper_recipe,
+)
 from recollect.training.progress import Display
 
 DAY = 24 * 3600 * 10**9
@@ -64,6 +71,7 @@ def run(
     papers: Sequence[str] = tuple(PAPERS),
     architecture: Architecture = "perceiver",
     without: Collection[str] = (),
+    terms: Collection[Trick] = (),
     paper_keys: Tensor | None = None,
     peer_names: Sequence[str] = DEFAULT,
     reading: Mapping[str, Any] | None = None,
@@ -71,8 +79,8 @@ def run(
     """Train and ask everyone, and write the report with its figure.
 
     `paper_keys` are those of the paper's recipe: the first columns of the raw embedding; without them, of the features.
-    `architecture` is that of its networks, and `without` are the tricks of its bag that are left out. `reading` is what
-    was left out of the data, for the report.
+    `architecture` is that of its networks, `without` are the tricks of its bag that are left out, `terms` those of no use
+    that are added. `reading` is what was left out of the data, for the report.
     """
     unknown = sorted(set(without) - BAG_OF_TRICKS)
     if unknown:
@@ -91,7 +99,7 @@ def run(
         for seed in seeds if ours else ():
             _add_ours(stream, seed, scale, runs, display, kept)
         for paper in papers:
-            tricks = frozenset(trick for trick in PAPERS[paper].tricks if trick not in without)
+            tricks = frozenset(trick for trick in PAPERS[paper].tricks if trick not in without) | {*terms}
             variant = replace(PAPERS[paper], architecture=architecture, tricks=tricks)
             for seed in seeds:
                 compute = partial(_papers, as_papers, keys, paper, variant, scale, seed, display)
@@ -106,7 +114,9 @@ def run(
         "rows": {"past": len(stream.past), "asked": len(stream.asked)},
         "reading": reading,
         "notes": runs.notes,
-        "paper": {"architecture": architecture, "without": sorted(map(str, without))} if papers else None,
+        "paper": None
+        if not papers
+        else {"architecture": architecture, "without": sorted(map(str, without)), "terms": sorted(map(str, terms))},
         "models": models,
         "bins": means_by_bin(runs.log_probs, stream),
         "seconds": runs.seconds,
@@ -146,6 +156,7 @@ def changes_of(variant: Variant) -> str:
     usual = Variant()
     changed: list[str] = [] if variant.architecture == usual.architecture else [variant.architecture]
     changed += [f"without_{trick}" for trick in sorted(usual.tricks - variant.tricks)]
+    changed += [f"with_{trick}" for trick in sorted(variant.tricks - usual.tricks)]
     return "".join(f"-{change}" for change in changed)
 
 
