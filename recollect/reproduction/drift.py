@@ -79,8 +79,8 @@ def run(
     """Train and ask everyone, and write the report with its figure.
 
     `paper_keys` are those of the paper's recipe: the first columns of the raw embedding; without them, of the features.
-    `architecture` is that of its networks, `without` are the tricks of its bag that are left out, `terms` those of no use
-    that are added. `reading` is what was left out of the data, for the report.
+    `architecture` is that of its networks, `without` are the tricks of its bag that are left out, `terms` what it found
+    of no use and is added. `reading` is what was left out of the data, for the report.
     """
     unknown = sorted(set(without) - BAG_OF_TRICKS)
     if unknown:
