@@ -2,12 +2,12 @@
 
 The network answers without its precedents, trusting them, and wary of them; trees answer without any; labels of near
 items answer by a vote and by correcting what network and trees say together, and so do regressions over the newest
-items; and the last head is a pool of the others. The hedge weighs these heads by what each would have said of items
-whose labels are known by now. Nothing here learns: all follows from the model and the visible history alone, so it
-replays exactly.
+items; a pool makes one answer of all these, and so do two pools that are fitted anew to the newest items. The hedge
+weighs these heads by what each would have said of items whose labels are known by now. Nothing here learns: all follows
+from the model and the visible history alone, so it replays exactly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -17,12 +17,15 @@ from torch import Tensor
 
 from recollect.history.visibility import Window
 from recollect.inputs import Inputs, Lookup
+from recollect.item_record import ItemRecord
 from recollect.model.neighbours import corrected, kernel, nearest, vote, with_new_classes
-from recollect.model.pool import even, pooled
+from recollect.model.pool import even, frozen
 from recollect.model.trees import together
+from recollect.newest import Untrained
+from recollect.pools import Pools
 from recollect.predictor import TILE_ROWS, Predictor, repeated
 from recollect.records import Visible
-from recollect.regressions import Regressions, Untrained
+from recollect.regressions import Regressions
 
 HEADS = (
     "no_context",
@@ -35,9 +38,11 @@ HEADS = (
     "regression_recent",
     "regression",
     "pooled",
+    "repooled_recent",
+    "repooled",
 )
-POOLED = len(HEADS) - 1
-"""How many heads the last one makes one answer of: all others."""
+POOLED = HEADS.index("pooled")
+"""How many heads the pools make one answer of: all before them."""
 
 WITHOUT_A_RECORD = "wary"
 """The head that answers where nothing is known yet of how the heads did."""
@@ -48,6 +53,9 @@ RECENT = Window(items=1024)
 LONG = Window(items=8192)
 REGRESSED = (1024, 4096)
 """How many of the newest items each regression looks back on."""
+
+REPOOLED = (1024, 4096)
+"""How many of the newest items each of the pools is fitted to that are fitted anew."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +78,8 @@ class HeadAnswers:
         others = [torch.cat([getattr(part, field.name) for part in parts]) for field in fields(HeadAnswers)[1:]]
         return HeadAnswers(torch.cat(padded), *others)
 
-    def first(self, count: int) -> "HeadAnswers":
-        return HeadAnswers(*(getattr(self, field.name)[:count] for field in fields(self)))
+    def take(self, rows: slice | Int[Tensor, " _"]) -> "HeadAnswers":
+        return HeadAnswers(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     def of_heads(self, names: Sequence[str]) -> Float[Tensor, "batch _ classes"]:
         """What some of the heads say, in the order asked for."""
@@ -86,25 +94,44 @@ def places_of(names: Sequence[str]) -> list[int]:
 class Heads:
     """The heads of one model over one view of a history.
 
-    `plain` is what network and trees say together of each item without context, by stored row, and `untrained_from` the
-    first position that they were not trained on: only from there on do these answers tell how far to correct others.
+    Of `record` they ask what network and trees say together of items without context, and what the heads said of them.
+    `untrained_from` is the first position that network and trees were not trained on: only from there on do these answers
+    tell how far to correct others.
     """
 
     predictor: Predictor
     lookup: Lookup
-    plain: Float[Tensor, "rows classes"]
+    record: ItemRecord
     untrained_from: int
     regressions: Regressions
+    pools: Pools
 
     @torch.no_grad()
     def answers(self, inputs: Inputs) -> HeadAnswers:
-        """What every head says of some inputs; at least one."""
-        # By tiles of one size, so that an answer's bits don't depend on its company; the last row fills the rest.
-        tiles = []
-        for first in range(0, len(inputs), TILE_ROWS):
-            index = torch.arange(first, first + TILE_ROWS, device=inputs.rows.device).clamp(max=len(inputs) - 1)
-            tiles.append(self._tile(inputs.take(index), min(TILE_ROWS, len(inputs) - first)))
-        return HeadAnswers.joined(tiles).first(len(inputs))
+        """What the heads up to the first pool say of some inputs; at least one. The others are `repooled`."""
+        tiles = [self._tile(inputs.take(index), different) for index, different in _tiles(len(inputs))]
+        return HeadAnswers.joined(tiles).take(slice(len(inputs)))
+
+    @torch.no_grad()
+    def repooled(self, said: HeadAnswers, visible: Visible) -> HeadAnswers:
+        """The same answers, with those of the pools that are fitted anew to items that each input may see."""
+        tiles = [self._repooled_tile(said.take(index), visible.take(index)) for index, _ in _tiles(len(said.near))]
+        return HeadAnswers.joined(tiles).take(slice(len(said.near)))
+
+    def _repooled_tile(self, said: HeadAnswers, visible: Visible) -> HeadAnswers:
+        known, untrained = self.record.plain.shape[1], Untrained(self.lookup.view, self.untrained_from)
+        others, first_pool = said.log_probs[:, :POOLED, :known], said.log_probs[:, POOLED]
+        # What the first pool leaves to classes that no training knew, the others leave as well.
+        rest = first_pool[:, :known].logsumexp(1, keepdim=True)
+        found = [first_pool]
+        for window in REPOOLED:
+            by_all = self.pools.answers(others, self._pool_weights, visible, window, untrained, self.record.told)
+            found.append(torch.cat([by_all + rest, first_pool[:, known:]], dim=1))
+        return replace(said, log_probs=torch.cat([said.log_probs[:, :POOLED], torch.stack(found, dim=1)], dim=1))
+
+    @property
+    def _pool_weights(self) -> Float[Tensor, " heads"]:
+        return even(POOLED) if self.predictor.pool is None else self.predictor.pool
 
     def _tile(self, inputs: Inputs, different: int) -> HeadAnswers:
         """Answers to a tile of which the first `different` rows are asked for."""
@@ -115,7 +142,7 @@ class Heads:
         items, _ = inputs.show(shown_positions, features=self.predictor.retrieve == "items", ages=self.predictor.ages)
         # In one call: most of the time of a few inputs goes into calling, not into computing.
         of_ways = system.classify(state, items.in_ways([(False, False), (True, False), (True, True)]), everyone)
-        known = self.plain.shape[1]
+        known = self.record.plain.shape[1]
         no_context, *with_context = of_ways.log_probs.unbind(1)
         attention = None if of_ways.weights is None else of_ways.weights[:, 2]
         by_trees = self.predictor.by_trees(inputs.features, no_context[:, :known])
@@ -143,8 +170,7 @@ class Heads:
         for answer, told in regressed:
             # Of classes that a fit did not meet the nearest tell, here too.
             said.append(_with_untold(answer, told, self._labels(near), closeness, classes))
-        weights = even(POOLED) if self.predictor.pool is None else self.predictor.pool
-        by_all = pooled(torch.stack(said, dim=1)[..., :known], weights)
+        by_all = frozen(self._pool_weights, known)(torch.stack(said, dim=1)[..., :known])
         said.append(with_new_classes(by_all, self._labels(near), closeness, classes))
         precedents = shown_positions[:, 0]
         attended = torch.zeros(precedents.shape) if attention is None else attention
@@ -153,8 +179,8 @@ class Heads:
     def _regression(
         self, inputs: Inputs, plain: Float[Tensor, "batch classes"], window: int
     ) -> tuple[Float[Tensor, "batch _"], Int[Tensor, " batch"]]:
-        untrained = Untrained(self.lookup.view, self.plain, self.untrained_from)
-        return self.regressions.answers(inputs.own_keys, plain, inputs.visible, window, untrained)
+        untrained = Untrained(self.lookup.view, self.untrained_from)
+        return self.regressions.answers(inputs.own_keys, plain, inputs.visible, window, untrained, self.record.plain)
 
     def _untrained(self, visible: Visible) -> Visible:
         return replace(visible, start=visible.start.clamp(min=self.untrained_from).minimum(visible.stop))
@@ -168,12 +194,19 @@ class Heads:
 
     def _plain_at(self, positions: Int[Tensor, "batch neighbours"]) -> Float[Tensor, "batch neighbours classes"]:
         """Where there is no item, what was said of some other; nothing where there is none at all."""
-        if len(self.plain) == 0:
-            return torch.zeros(*positions.shape, self.plain.shape[1])
-        return torch.nan_to_num(self.plain[self.lookup.view.at("row", positions)])
+        if len(self.record.plain) == 0:
+            return torch.zeros(*positions.shape, self.record.plain.shape[1])
+        return torch.nan_to_num(self.record.plain[self.lookup.view.at("row", positions)])
 
     def _labels(self, positions: Int[Tensor, "batch neighbours"]) -> Int[Tensor, "batch neighbours"]:
         return self.lookup.view.at("label", positions)
+
+
+def _tiles(count: int) -> Iterator[tuple[Int[Tensor, " tile"], int]]:
+    """Rows by tiles of one size, so that an answer's bits don't depend on its company, and how many of a tile are asked
+    for: the last row fills the rest."""
+    for first in range(0, count, TILE_ROWS):
+        yield torch.arange(first, first + TILE_ROWS).clamp(max=count - 1), min(TILE_ROWS, count - first)
 
 
 def _with_untold(

@@ -10,15 +10,17 @@ from copy import copy
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from recollect.heads import HEADS, LONG, WITHOUT_A_RECORD, HeadAnswers, Heads, places_of
+from recollect.heads import HEADS, LONG, POOLED, REPOOLED, WITHOUT_A_RECORD, HeadAnswers, Heads, places_of
 from recollect.history.key_table import KeyTable, Source
 from recollect.history.visibility import Window
 from recollect.inputs import Lookup
+from recollect.item_record import ItemRecord
 from recollect.model.hedge import adjusted, item_losses, mixed, shared_after
+from recollect.newest import RENEWALS
+from recollect.pools import Pools
 from recollect.predictor import Predictor
 from recollect.records import Features
 from recollect.regressions import Regressions
@@ -28,6 +30,10 @@ BLOCK = 4096
 items, and a service need not go through years to start."""
 
 CHUNK = 512
+
+LONG_ITEMS = LONG.items or 0
+POOLS_REACH = max(REPOOLED) + max(REPOOLED) // RENEWALS
+"""How many items before the first that counts a pool may be fitted to."""
 
 Progress = Callable[[int, int], None]
 """Told (done, total) now and then."""
@@ -81,22 +87,24 @@ class Live:
         self.predictor, self.table, self.window = predictor, table, window
         self.trained_on, self.num_classes = trained_on, num_classes
         self._weights: dict[tuple[tuple[str, ...], int], Float[Tensor, "moments heads"]] = {}
-        self._regressions = Regressions()
+        self._regressions, self._pools = Regressions(), Pools()
         self.unscored = 0
         self._unscored_from: int | None = None
         self._forget()
 
     def _forget(self) -> None:
-        # By stored row, with room for more, NaN where not computed yet.
-        self._plain = torch.full((0, self.num_classes), torch.nan)
-        self._losses = torch.full((0, len(HEADS)), torch.nan)
-        self._last_scored: int | float | None = None
+        self._record = ItemRecord(classes=self.num_classes, heads=len(HEADS), pooled=POOLED)
+        self._last_told: int | float | None = None
         self._forget_fits()
 
     def _forget_fits(self) -> None:
-        """Of weights and regressions: they go by position."""
+        """Of weights, regressions and pools: they go by position."""
         self._weights.clear()
+        self._forget_newest()
+
+    def _forget_newest(self) -> None:
         self._regressions.forget()
+        self._pools.forget()
 
     def follow(self, source: Source) -> None:
         """See what a newer state of the history holds; nothing is computed yet."""
@@ -112,11 +120,8 @@ class Live:
             if not same or len(view.items) < len(old.items) or len(view.gone) != len(old.gone):
                 self._forget_fits()  # positions moved, or items no longer count
             elif len(view.tail) != len(old.tail):
-                self._regressions.forget()
-        if source.num_rows > len(self._plain):
-            more = source.num_rows - len(self._plain) + source.num_rows // 8
-            self._plain = F.pad(self._plain, (0, 0, 0, more), value=torch.nan)
-            self._losses = F.pad(self._losses, (0, 0, 0, more), value=torch.nan)
+                self._forget_newest()
+        self._record.make_room(source.num_rows)
         self.lookup = Lookup(view, window=self.window)
         self.untrained_from = self.trained_on.count(view.items.known_at)
         if old is not None and old.source.generation == source.generation:
@@ -127,15 +132,15 @@ class Live:
         scored again: what came late, or corrects the past."""
         view = self.lookup.view
         known_at = view.source.column("known_at", first)
-        if self._last_scored is None or not len(known_at) or self._last_scored <= (earliest := known_at.min().item()):
+        if self._last_told is None or not len(known_at) or self._last_told <= (earliest := known_at.min().item()):
             return
         for part in (view.items, view.tail):
-            self._losses[part.row[part.time > earliest]] = torch.nan
+            self._record.unscore(part.row[part.time > earliest])
         self._forget_fits()
 
     @property
     def heads(self) -> Heads:
-        return Heads(self.predictor, self.lookup, self._plain, self.untrained_from, self._regressions)
+        return Heads(self.predictor, self.lookup, self._record, self.untrained_from, self._regressions, self._pools)
 
     def answer(
         self,
@@ -158,9 +163,9 @@ class Live:
         if len(pending) and few:
             said = self._answer_and_score(features, keys, as_of, pending[:few])
         else:
-            if len(pending):
-                self._make_plain(*self._reach(as_of))  # they may be neighbours already
-            said = self.heads.answers(self.lookup.inputs(features, keys, as_of, excluded))
+            self._make_plain(self._before(as_of, LONG_ITEMS))
+            inputs = self.lookup.inputs(features, keys, as_of, excluded)
+            said = self.heads.repooled(self.heads.answers(inputs), inputs.visible)
         return Answers(*self.mix(said, as_of), said)
 
     @torch.no_grad()
@@ -172,28 +177,38 @@ class Live:
         scored: Int[Tensor, " scored"],
     ) -> HeadAnswers:
         """Inputs, and the last few items that are to be scored before them, in one pass: tiles are seldom full."""
-        self._make_plain(*self._reach(as_of))
+        self._make_plain(self._before(torch.cat([as_of, self._times(scored)]), LONG_ITEMS))
         stored, view = self.lookup.features_at(scored), self.lookup.view
         inputs = self.lookup.inputs(
             {name: torch.cat([value, stored[name]]) for name, value in features.items()},
             torch.cat([keys.float(), view.at("key", scored).float()]),
-            torch.cat([as_of, view.at("time", scored)]),
+            torch.cat([as_of, self._times(scored)]),
         )
         said = self.heads.answers(inputs)
-        self._keep_losses(scored, said.log_probs[len(keys) :])
-        return said.first(len(keys))
+        self._keep_told(scored, said.log_probs[len(keys) :])
+        said = self.heads.repooled(said, inputs.visible)
+        self._judge(scored, said.log_probs[len(keys) :], self._first_counted(as_of))
+        return said.take(slice(len(keys)))
 
+    @torch.no_grad()
     def answer_items(self, positions: Int[Tensor, " batch"], on_progress: Progress | None = None) -> Answers:
         """Items of the history as they would have been answered at their own times, by position; at least one."""
-        as_of = self.lookup.view.at("time", positions)
-        self._make_plain(int(positions.min()) - (LONG.items or 0), len(self.lookup.view.items))
-        said = HeadAnswers.joined([self._score(part) for part in _chunks(positions, on_progress)])
+        as_of = self._times(positions)
+        others = self._untold(as_of)
+        others = others[~torch.isin(others, positions)]
+        if len(others):
+            self._keep_told(others, self.said_of(others).log_probs)
+        self._make_plain(self._before(as_of, LONG_ITEMS))
+        order = self._as_known(positions)
+        parts = [self._score(part) for part in _chunks(positions[order], on_progress)]
+        said = HeadAnswers.joined(parts).take(order.argsort())
         self.catch_up(as_of)
         return Answers(*self.mix(said, as_of), said)
 
     def said_of(self, positions: Int[Tensor, " batch"]) -> HeadAnswers:
-        """What every head says of items as of their own times, by position; at least one. Nobody is judged by it."""
-        self._make_plain(int(positions.min()) - (LONG.items or 0), int(positions.max()) + 1)
+        """What the heads up to the first pool say of items as of their own times, by position; at least one. Nobody is
+        judged by it."""
+        self._make_plain(self._before(self._times(positions), LONG_ITEMS))
         return HeadAnswers.joined([self.heads.answers(self.lookup.inputs_at(part)) for part in positions.split(CHUNK)])
 
     @torch.no_grad()
@@ -207,33 +222,60 @@ class Live:
         """
         positions = self._pending(as_of)
         now, left = (positions, positions[:0]) if most is None else (positions[:most], positions[most:])
-        if len(positions):
-            self._make_plain(*self._reach(as_of))  # those that are left may be neighbours already
         if len(now):
+            self._make_plain(self._before(self._times(now), LONG_ITEMS))
             for part in _chunks(now, on_progress):
-                self._score(part)
+                self._score(part, self._first_counted(as_of))
         self._note_left(left)
         return self.unscored
 
     def _first_counted(self, as_of: Shaped[Tensor, " batch"]) -> int:
-        return self.untrained_from + max(0, self._counted(as_of.min()) - max(2 * BLOCK, LONG.items or 0))
-
-    def _reach(self, as_of: Shaped[Tensor, " batch"]) -> tuple[int, int]:
-        """From where to where items may be near those that weights at these moments follow from."""
-        stop = self.untrained_from + self._counted(as_of.max())
-        return self._first_counted(as_of) - (LONG.items or 0), stop
+        return self.untrained_from + max(0, int(self._counts(as_of).min()) - max(2 * BLOCK, LONG_ITEMS))
 
     def _pending(self, as_of: Shaped[Tensor, " batch"]) -> Int[Tensor, " pending"]:
-        """Items that weights at these moments follow from and that are not scored yet, by position."""
+        """Items that weights at these moments follow from and that are not scored yet, and those before them that pools
+        are fitted to and heads have not been asked of; by position, in the order in which they became known."""
         view = self.lookup.view
-        stop = self.untrained_from + self._counted(as_of.max())
-        late = torch.arange(view.tail_start, view.tail_start + len(view.tail))
-        positions = torch.cat([torch.arange(self._first_counted(as_of), stop), late])
-        rows = view.at("row", positions)
-        return positions[self._losses[rows, 0].isnan() & ~torch.isin(positions, view.gone)]
+        stop = self.untrained_from + int(self._counts(as_of).max())
+        scored = self._not_gone(torch.arange(self._first_counted(as_of), stop))
+        scored = scored[self._record.losses[view.at("row", scored), 0].isnan()]
+        if not len(scored):
+            return scored
+        positions: Tensor = torch.cat([self._untold(self._times(scored)), scored]).unique()
+        return positions[self._as_known(positions)]
+
+    def _before(self, moments: Shaped[Tensor, " moments"], reach: int) -> Int[Tensor, " items"]:
+        """Positions of the last so many untrained items in order that were known before any of some moments, and of all
+        late ones, that are not erased."""
+        stops = self._counts(moments).unique()
+        starts = (stops - reach).clamp(min=0)
+        starts[1:] = starts[1:].maximum(stops[:-1])
+        lengths = stops - starts
+        # One range below the other: a place among all of them, less that of the first of its range.
+        shifts = (starts - lengths.cumsum(0) + lengths).repeat_interleave(lengths)
+        return self._not_gone(self.untrained_from + torch.arange(len(shifts)) + shifts)
+
+    def _not_gone(self, in_order: Int[Tensor, " in_order"]) -> Int[Tensor, " items"]:
+        """These positions and those of late items, less what is erased."""
+        view = self.lookup.view
+        positions = torch.cat([in_order, torch.arange(view.tail_start, view.tail_start + len(view.tail))])
+        return positions[~torch.isin(positions, view.gone)]
+
+    def _untold(self, moments: Shaped[Tensor, " moments"]) -> Int[Tensor, " untold"]:
+        """Items that pools are fitted to which hold at some moments, and that heads have not been asked of."""
+        positions = self._before(moments, POOLS_REACH)
+        return positions[~self._record.told.there[self.lookup.view.at("row", positions)]]
+
+    def _times(self, positions: Int[Tensor, " items"]) -> Shaped[Tensor, " items"]:
+        return self.lookup.view.at("time", positions)
+
+    def _as_known(self, positions: Int[Tensor, " items"]) -> Int[Tensor, " items"]:
+        """The order in which items became known: whatever a pool is fitted to comes before those it answers."""
+        return self.lookup.view.at("known_at", positions).argsort(stable=True)
 
     def _note_left(self, left: Int[Tensor, " left"]) -> None:
-        self._unscored_from, self.unscored = (int(left[0]) if len(left) else None), len(left)
+        in_order = left[left < self.lookup.view.tail_start]
+        self._unscored_from, self.unscored = (int(in_order.min()) if len(in_order) else None), len(left)
 
     # What was computed, to be kept elsewhere
 
@@ -241,61 +283,64 @@ class Live:
         """What was computed of the newest items by stored row: what answers as of now, and of moments soon before,
         follow from. For the same model and the same history later on, `restore` spares computing it again."""
         view = self.lookup.view
-        first = max(self.untrained_from, len(view.items) - 2 * max(2 * BLOCK, LONG.items or 0))
-        positions = torch.cat(
-            [torch.arange(first, len(view.items)), torch.arange(view.tail_start, view.tail_start + len(view.tail))]
-        )
-        rows = view.at("row", positions[~torch.isin(positions, view.gone)])
-        rows = rows[~self._plain[rows, 0].isnan() if self.num_classes else ~self._losses[rows, 0].isnan()]
-        return {"rows": rows, "plain": self._plain[rows], "losses": self._losses[rows]}
+        first = max(self.untrained_from, len(view.items) - 2 * max(2 * BLOCK, LONG_ITEMS))
+        return self._record.of(view.at("row", self._not_gone(torch.arange(first, len(view.items)))))
 
     def restore(self, record: dict[str, Tensor], rows_then: int) -> None:
         """Take over a `record` of a history that had so many rows. That it is of this model and of this history is for
         the caller to know."""
-        rows, view = record["rows"], self.lookup.view
-        self._plain[rows], self._losses[rows] = record["plain"], record["losses"]
+        self._record.take_over(record)
         self._forget_fits()
-        self._note_scored(view.at("time", view.positions_of(rows)))
+        self._note_told(self.lookup.view.positions_of(record["told_rows"]))
         self._unscore_for(rows_then)
 
-    def _counted(self, moment: Shaped[Tensor, ""]) -> int:
-        """How many items in order, of those not trained on, were known strictly before a moment."""
-        known_at = self.lookup.view.items.known_at
-        return max(0, int(torch.searchsorted(known_at, moment.view(1))) - self.untrained_from)
+    def _counts(self, moments: Shaped[Tensor, " moments"]) -> Int[Tensor, " moments"]:
+        """How many items in order, of those not trained on, were known strictly before each moment."""
+        return (torch.searchsorted(self.lookup.view.items.known_at, moments) - self.untrained_from).clamp(min=0)
 
     @torch.no_grad()
-    def _make_plain(self, first: int, stop: int) -> None:
-        """What network and trees say without context of the items between two positions, and of late ones."""
-        view = self.lookup.view
-        positions = torch.arange(max(self.untrained_from, first), max(self.untrained_from, stop))
-        positions = torch.cat([positions, torch.arange(view.tail_start, view.tail_start + len(view.tail))])
-        rows = view.at("row", positions)
-        missing = self._plain[rows, 0].isnan() & ~torch.isin(positions, view.gone)
+    def _make_plain(self, positions: Int[Tensor, " items"]) -> None:
+        """What network and trees say without context of some items."""
+        view, plain = self.lookup.view, self._record.plain
+        missing = plain[view.at("row", positions), :1].isnan().any(1)
         for part in positions[missing].split(CHUNK):
-            inputs = self.lookup.inputs_at(part)
-            self._plain[view.at("row", part)] = self.predictor.plain(inputs)[:, : self.num_classes]
+            plain[view.at("row", part)] = self.predictor.plain(self.lookup.inputs_at(part))[:, : self.num_classes]
 
-    def _score(self, positions: Int[Tensor, " batch"]) -> HeadAnswers:
-        answers = self.heads.answers(self.lookup.inputs_at(positions))
-        self._keep_losses(positions, answers.log_probs)
+    def _score(self, positions: Int[Tensor, " batch"], judged_from: int = 0) -> HeadAnswers:
+        """Ask the heads of items, and judge them by those from a position on: of what came before the first that counts
+        not all is known that pools would be fitted to."""
+        inputs = self.lookup.inputs_at(positions)
+        answers = self.heads.answers(inputs)
+        self._keep_told(positions, answers.log_probs)
+        answers = self.heads.repooled(answers, inputs.visible)
+        self._judge(positions, answers.log_probs, judged_from)
         return answers
 
-    def _keep_losses(self, positions: Int[Tensor, " batch"], log_probs: Float[Tensor, "batch heads classes"]) -> None:
+    def _keep_told(self, positions: Int[Tensor, " batch"], log_probs: Float[Tensor, "batch heads classes"]) -> None:
+        rows = self.lookup.view.at("row", positions)
+        self._record.told.keep(rows, log_probs[:, :POOLED, : self.num_classes])
+        self._note_told(positions)
+
+    def _judge(
+        self, positions: Int[Tensor, " batch"], log_probs: Float[Tensor, "batch heads classes"], judged_from: int = 0
+    ) -> None:
         view = self.lookup.view
-        self._losses[view.at("row", positions)] = item_losses(log_probs, view.at("label", positions))
-        self._note_scored(view.at("time", positions))
+        counted = positions >= judged_from
+        positions, log_probs = positions[counted], log_probs[counted]
+        self._record.losses[view.at("row", positions)] = item_losses(log_probs, view.at("label", positions))
 
     def rescored(self, positions: Int[Tensor, " batch"], log_probs: Float[Tensor, "batch heads classes"]) -> "Live":
         """The same, its heads judged by other answers to items, by position: what if one had said something else?"""
         other = copy(self)
-        other._losses, other._weights = self._losses.clone(), {}
-        other._keep_losses(positions, log_probs)
+        other._record, other._weights = copy(self._record), {}
+        other._record.losses = self._record.losses.clone()
+        other._judge(positions, log_probs)
         return other
 
-    def _note_scored(self, times: Shaped[Tensor, " scored"]) -> None:
-        if len(times):
-            last = times.max().item()
-            self._last_scored = last if self._last_scored is None else max(last, self._last_scored)
+    def _note_told(self, positions: Int[Tensor, " told"]) -> None:
+        if len(positions):
+            last = self._times(positions).max().item()
+            self._last_told = last if self._last_told is None else max(last, self._last_told)
 
     def mix(
         self, said: HeadAnswers, as_of: Shaped[Tensor, " batch"], kept: Sequence[str] = HEADS, *, nearby: bool = True
@@ -308,14 +353,14 @@ class Live:
         if nearby:
             rows = self.lookup.view.at("row", said.near)
             # Where nothing is near, something or other stands, with closeness 0.
-            near = torch.nan_to_num(self._losses[rows][..., places_of(kept)])
+            near = torch.nan_to_num(self._record.losses[rows][..., places_of(kept)])
             weights = adjusted(weights, near, said.closeness)
         return mixed(said.of_heads(kept), weights), weights
 
     def _overall(self, as_of: Shaped[Tensor, " batch"], kept: tuple[str, ...]) -> Float[Tensor, "batch _"]:
         """Weights by all items known strictly before: a label known at the very moment doesn't count yet."""
         view = self.lookup.view
-        counts = (torch.searchsorted(view.items.known_at, as_of) - self.untrained_from).clamp(min=0)
+        counts = self._counts(as_of)
         if self._unscored_from is not None:
             counts = counts.clamp(max=max(0, self._unscored_from - self.untrained_from))
         weights = torch.empty(len(counts), len(kept))
@@ -333,7 +378,7 @@ class Live:
         if stop > done:
             view = self.lookup.view
             positions = torch.arange(self.untrained_from + done, self.untrained_from + stop)
-            losses = torch.nan_to_num(self._losses[view.at("row", positions)][:, places_of(kept)])
+            losses = torch.nan_to_num(self._record.losses[view.at("row", positions)][:, places_of(kept)])
             # What is erased tells nothing any more. Items that had it as a precedent keep what the heads said of them.
             losses[torch.isin(positions, view.gone)] = 0.0
             known = torch.cat([known, shared_after(known[-1], losses, prior(kept))])

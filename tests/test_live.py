@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.heads import NEIGHBOURS, within
+from recollect.heads import NEIGHBOURS, POOLED, within
 from recollect.history.key_table import Array, KeyTable
 from recollect.history.memory import MemoryHistory
 from recollect.history.visibility import Window
@@ -20,6 +20,7 @@ from tests.evaluation.test_replay import CLASSES, MODEL, rows
 def regressions_of_few_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that these short histories have some, made anew every other item."""
     monkeypatch.setattr("recollect.heads.REGRESSED", (16, 32))
+    monkeypatch.setattr("recollect.heads.REPOOLED", (16, 32))
 
 
 @dataclass(frozen=True)
@@ -178,8 +179,9 @@ def test_an_answer_need_not_wait_for_all_to_be_scored() -> None:
     patient, hurried = fresh(history(60, columns)), fresh(history(60, columns))
     answer = hurried.answer(*asked, most=20)
     assert hurried.unscored == 35
-    # The heads say the same; they are weighed by the twenty items that were scored.
-    assert torch.equal(answer.heads, patient.answer(*asked).heads)
+    # The heads say the same, but for the pools that are fitted to what was scored; they are weighed by twenty items.
+    assert torch.equal(answer.heads[:, : POOLED + 1], patient.answer(*asked).heads[:, : POOLED + 1])
+    assert not torch.equal(answer.heads[:, POOLED + 1 :], patient.answer(*asked).heads[:, POOLED + 1 :])
     early = patient.answer(*asked[:2], columns[2][25:26].repeat(2))
     assert torch.equal(
         patient.mix(early.said, columns[2][25:26].repeat(2), nearby=False)[1], early_weights(hurried, as_of)
@@ -192,7 +194,8 @@ def test_an_answer_need_not_wait_for_all_to_be_scored() -> None:
 
 def early_weights(live: Live, as_of: torch.Tensor) -> torch.Tensor:
     live.catch_up(as_of, most=0)
-    said = live.heads.answers(live.lookup.inputs_at(torch.tensor([10, 11])))
+    inputs = live.lookup.inputs_at(torch.tensor([10, 11]))
+    said = live.heads.repooled(live.heads.answers(inputs), inputs.visible)
     return live.mix(said, as_of.repeat(2), nearby=False)[1]
 
 
@@ -243,3 +246,30 @@ def test_what_came_late_counts_as_if_it_had_been_there(taken_over: bool) -> None
         losses |= dict(zip(record["rows"].tolist(), record["losses"].tolist(), strict=True))
     assert found == expected
     assert len(found) == 65
+
+
+def test_labels_that_come_later_than_anything_reaches_back_are_answered_alike_after_a_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the items that count had seen when they happened lies far before them."""
+    for name, value in {
+        "recollect.live.BLOCK": 4,
+        "recollect.live.LONG_ITEMS": 8,
+        "recollect.heads.LONG": Window(items=8),
+        "recollect.heads.RECENT": Window(items=4),
+        "recollect.heads.REGRESSED": (8, 8),
+        "recollect.heads.REPOOLED": (8, 8),
+        "recollect.live.POOLS_REACH": 9,
+    }.items():
+        monkeypatch.setattr(name, value)
+    features, labels, times, _ = at_once(160, 8)
+    known_at = times + 10.0  # forty items
+    columns = (features, labels, times, known_at)
+    replayed = fresh(history(160, columns))
+    replayed.answer_items(torch.arange(5, 160))
+    started = fresh(history(160, columns))
+    asked = ({"x": features[:3]}, features[:3], times[-1:].repeat(3) + 5.0)
+    expected, found = replayed.answer(*asked), started.answer(*asked)
+    assert torch.equal(found.heads, expected.heads)
+    assert torch.equal(found.weights, expected.weights)
+    assert len(started.record()["told_rows"]) < 60  # it went back no farther than it had to

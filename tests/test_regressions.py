@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from recollect import regressions
+from recollect import newest, regressions
 from recollect.history.key_table import Array, KeyTable, TableView
 from recollect.history.memory import MemoryHistory
 from recollect.model.regression import regress
+from recollect.newest import Untrained
 from recollect.records import Clock, Visible
-from recollect.regressions import Regressions, Untrained
+from recollect.regressions import Regressions
 
 WINDOW, FIRST, CLASSES = 16, 3, 2  # made anew every two items
 PLAIN = torch.log_softmax(torch.randn(40, CLASSES, generator=torch.Generator().manual_seed(5)), dim=1)
@@ -52,7 +53,7 @@ def asked(source: Past, stop: int, kept: Regressions | None = None) -> Tensor:
     view = view_of(source)
     keys, plain = torch.ones(32, 4), PLAIN[:1].expand(32, -1)
     seen = Visible(torch.zeros(32, dtype=torch.long), torch.full((32,), stop))
-    said, classes = (kept or Regressions()).answers(keys, plain, seen, WINDOW, Untrained(view, PLAIN, FIRST))
+    said, classes = (kept or Regressions()).answers(keys, plain, seen, WINDOW, Untrained(view, FIRST), PLAIN)
     assert classes.tolist() == [said.shape[1]] * 32
     return said[0]
 
@@ -83,12 +84,12 @@ def test_what_comes_later_changes_nothing(stop: int) -> None:
 
 def test_each_input_of_a_tile_has_its_own_and_the_same_bits_as_alone() -> None:
     source = past()
-    keys, plain, untrained = source.keys[:32], PLAIN[:32], Untrained(view_of(source), PLAIN, FIRST)
+    keys, plain, untrained = source.keys[:32], PLAIN[:32], Untrained(view_of(source), FIRST)
     start, stops = torch.zeros(32, dtype=torch.long), torch.arange(2, 34)
-    together, _ = Regressions().answers(keys, plain, Visible(start, stops), WINDOW, untrained)
+    together, _ = Regressions().answers(keys, plain, Visible(start, stops), WINDOW, untrained, PLAIN)
     for row in (0, 5, 31):
         alone = Visible(start, stops[row].expand(32))
-        assert torch.equal(Regressions().answers(keys, plain, alone, WINDOW, untrained)[0][row], together[row])
+        assert torch.equal(Regressions().answers(keys, plain, alone, WINDOW, untrained, PLAIN)[0][row], together[row])
 
 
 def test_erased_items_don_t_count_nor_do_corrected_ones_once_they_are() -> None:
@@ -113,9 +114,9 @@ def test_labels_that_training_did_not_know_are_learned_of_once_they_are_known() 
     source, positions = with_new_class(), torch.arange(13, 29)
     assert torch.equal(asked(source, 30), by_hand(source, positions, CLASSES + 1))
     assert len(asked(source, 20)) == CLASSES
-    untrained = Untrained(view_of(source), PLAIN, FIRST)
+    untrained = Untrained(view_of(source), FIRST)
     start, stops = torch.zeros(32, dtype=torch.long), torch.arange(2, 34)
-    said, classes = Regressions().answers(source.keys[:32], PLAIN[:32], Visible(start, stops), WINDOW, untrained)
+    said, classes = Regressions().answers(source.keys[:32], PLAIN[:32], Visible(start, stops), WINDOW, untrained, PLAIN)
     assert classes.tolist() == [CLASSES + (stop > 20) for stop in stops]
     assert torch.equal(said[:, CLASSES] == -torch.inf, classes == CLASSES)
 
@@ -132,7 +133,7 @@ def test_too_many_classes_leave_the_plain_answer(monkeypatch: pytest.MonkeyPatch
 
 
 def test_fits_are_made_once_and_the_oldest_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regressions, "KEPT", 3)
+    monkeypatch.setattr(newest, "KEPT", 3)
     made = []
 
     def counted(keys: Tensor, plain: Tensor, labels: Tensor, classes: int) -> object:

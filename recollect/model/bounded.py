@@ -13,18 +13,19 @@ Weights = Float[Tensor, "columns outputs"]
 
 def lowest(
     gradient: Callable[[Weights], Weights],
-    columns: Float[Tensor, "rows columns"],
+    products: Float[Tensor, "columns columns"],
     start: Weights,
     held: Float[Tensor, " columns"],
     steps: int,
 ) -> Weights:
     """Weights with nearly the lowest nll and penalty together, `steps` steps from the start.
 
-    `gradient` is that of the nll, and weights are held at the start as if so many rows spoke for it. No step can raise
-    the sum of both: the second derivatives of a softmax are at most half the products of the columns (Böhning's bound),
-    so that dividing by these never goes too far, and they are factored once.
+    `gradient` is that of the nll, and weights are held at the start as if so many rows spoke for it. `products` are those
+    of the columns with each other, `columns.T @ columns`. No step can raise the sum of both: the second derivatives of a
+    softmax are at most half of these (Böhning's bound), so that dividing by them never goes too far, and they are
+    factored once.
     """
-    factor = torch.linalg.cholesky(0.5 * columns.T @ columns + torch.diag(held))
+    factor = torch.linalg.cholesky(0.5 * products + torch.diag(held))
     weights = start
     for _ in range(steps):
         uphill = gradient(weights) + held.unsqueeze(1) * (weights - start)

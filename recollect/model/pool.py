@@ -1,8 +1,10 @@
 """One answer of what several heads say: the weighted sum of their logits. The hedge finds out who is right; a pool
 can be surer than each of them, where they know different things.
 
-Its weights are fitted once, on rows of the past that nothing was trained on, and then stay. Knows answers and labels.
+Knows answers and labels; not whose they are, nor when they were given.
 """
+
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -14,14 +16,24 @@ from recollect.model.neighbours import centred
 
 STEPS = 200
 SHRINKAGE = 30.0
-"""How strongly all weights are held at the same: as if so many rows said that."""
+"""How strongly weights and offsets are held where they start: as if so many rows spoke for that."""
 
 
-def pooled(
-    log_probs: Float[Tensor, "batch heads classes"], weights: Float[Tensor, " heads"]
-) -> Float[Tensor, "batch classes"]:
-    """Log-probabilities of the pool."""
-    return F.log_softmax((weights.unsqueeze(1) * centred(log_probs)).sum(1), dim=1)
+@dataclass(frozen=True)
+class Pool:
+    """Weights of the heads, and an offset for each class."""
+
+    weights: Float[Tensor, " heads"]
+    offsets: Float[Tensor, " classes"]
+
+    def __call__(self, log_probs: Float[Tensor, "batch heads classes"]) -> Float[Tensor, "batch classes"]:
+        """Log-probabilities."""
+        return F.log_softmax((self.weights.unsqueeze(1) * centred(log_probs)).sum(1) + self.offsets, dim=1)
+
+
+def frozen(weights: Float[Tensor, " heads"], classes: int) -> Pool:
+    """With offsets of nothing."""
+    return Pool(weights, weights.new_zeros(classes))
 
 
 def even(heads: int) -> Float[Tensor, " heads"]:
@@ -29,14 +41,32 @@ def even(heads: int) -> Float[Tensor, " heads"]:
     return torch.full((heads,), 1.0 / heads)
 
 
-def fit_pool(log_probs: Float[Tensor, "rows heads classes"], labels: Int[Tensor, " rows"]) -> Float[Tensor, " heads"]:
-    """The weights with the lowest nll on some rows, held at `even` ones; each label has a place in the answers."""
-    rows, heads, classes = log_probs.shape
+def fit_pool(
+    log_probs: Float[Tensor, "rows heads classes"],
+    labels: Int[Tensor, " rows"],
+    start: Float[Tensor, " heads"] | None = None,
+    *,
+    steps: int = STEPS,
+    offsets: bool = False,
+) -> Pool:
+    """The pool with the lowest nll on some rows, held where it starts, at `even` weights or those given. Each label has
+    a place in the answers."""
+    _, heads, classes = log_probs.shape
+    start = even(heads) if start is None else start
     logits, target = centred(log_probs).transpose(1, 2), F.one_hot(labels, classes).float()
 
-    def gradient(weights: Float[Tensor, "heads 1"]) -> Float[Tensor, "heads 1"]:
-        wrong = F.softmax((logits @ weights).squeeze(2), dim=1) - target
-        return torch.einsum("rch,rc->h", logits, wrong).unsqueeze(1)
+    def gradient(found: Float[Tensor, "parameters 1"]) -> Float[Tensor, "parameters 1"]:
+        said = (logits @ found[:heads]).squeeze(2)
+        wrong = F.softmax(said + found[heads:, 0] if offsets else said, dim=1) - target
+        by_weight = torch.einsum("rch,rc->h", logits, wrong)
+        return torch.cat([by_weight, wrong.sum(0)] if offsets else [by_weight]).unsqueeze(1)
 
-    columns, held = logits.reshape(rows * classes, heads), torch.full((heads,), SHRINKAGE)
-    return lowest(gradient, columns, even(heads).unsqueeze(1), held, STEPS).squeeze(1)
+    columns = logits.reshape(-1, heads)
+    products = columns.T @ columns
+    if offsets:
+        # An offset's column has a one in the place of its class: its products need not be computed.
+        across, own = logits.sum(0), torch.eye(classes) * len(labels)
+        products = torch.cat([torch.cat([products, across.T], dim=1), torch.cat([across, own], dim=1)])
+    first = F.pad(start, (0, len(products) - heads))
+    found = lowest(gradient, products, first.unsqueeze(1), torch.full_like(first, SHRINKAGE), steps).squeeze(1)
+    return Pool(found[:heads], found[heads:]) if offsets else frozen(found, classes)

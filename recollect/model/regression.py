@@ -60,7 +60,7 @@ def regress(
     def gradient(weights: Float[Tensor, "columns classes"]) -> Float[Tensor, "columns classes"]:
         return columns.T @ (F.softmax(columns @ weights, dim=1) - target)
 
-    return Regression(mean, scale, lowest(gradient, columns, start, held, STEPS))
+    return Regression(mean, scale, lowest(gradient, columns.T @ columns, start, held, STEPS))
 
 
 def _columns(

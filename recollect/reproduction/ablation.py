@@ -27,9 +27,13 @@ from recollect.evaluation.output import claim, finish, save_figure
 from recollect.evaluation.replay import Replayed, hedged_by
 from recollect.evaluation.results import summary
 from recollect.evaluation.stream import Stream
-from recollect.heads import HEADS, POOLED, places_of
+from recollect.heads import HEADS, POOLED, REPOOLED, places_of
+from recollect.item_record import Told
 from recollect.live import Live
-from recollect.model.pool import even, fit_pool, pooled
+from recollect.model.pool import even, fit_pool, frozen
+from recollect.newest import Untrained
+from recollect.pools import Pools
+from recollect.predictor import TILE_ROWS
 from recollect.reproduction import rotating
 from recollect.reproduction.ablation_figures import ablation_table, draw
 from recollect.reproduction.drift import PAPER_KEY_DIM
@@ -254,27 +258,48 @@ def other_hedges(live: Live, replayed: Replayed, held_out: int) -> dict[str, Flo
     """The same answers of the heads, mixed without one of them, by their overall record alone, and not at all."""
     taken = {f"the head {name}": [name] for name in HEADS}
     taken["both regressions"] = [name for name in HEADS if name.startswith("regression")]
+    taken["pools fitted anew"] = [name for name in HEADS if name.startswith("repooled")]
     found = {name: without(live, replayed, heads, held_out) for name, heads in taken.items()}
     found["weights by near items"] = hedged_by(live, replayed, nearby=False)
     return found | {f"the hedge (head {name} alone)": replayed.head(name) for name in ALONE}
 
 
 def without(live: Live, replayed: Replayed, heads: Sequence[str], held_out: int) -> Float[Tensor, "rows classes"]:
-    """What the hedge would have answered if some heads had never been: they have no part in the pool either, whose
-    weights are fitted anew to the newest of the first `held_out` rows."""
+    """What the hedge would have answered if some heads had never been: they have no part in the pools either, whose
+    weights are fitted anew, those of the first to the newest of the first `held_out` rows."""
     kept, classes = [name for name in HEADS if name not in heads], live.num_classes
+    places = places_of([name for name in HEADS[:POOLED] if name not in heads])
+    if len(places) == POOLED:  # the pools stay as they are
+        return hedged_by(live, replayed, kept)
     log_probs = replayed.answers.heads.clone()
-    others = log_probs[:, places_of([name for name in HEADS[:POOLED] if name not in heads]), :classes]
+    others = log_probs[:, places, :classes]
     labels = live.lookup.view.at("label", replayed.positions)
     newest = torch.arange(max(0, held_out - POOLED_ROWS), held_out)
     newest = newest[labels[newest] < classes]
-    weights = fit_pool(others[newest], labels[newest]) if len(newest) else even(others.shape[1])
+    first = fit_pool(others[newest], labels[newest]) if len(newest) else frozen(even(len(places)), classes)
     # What it leaves to classes that no training knew stays as it is.
     rest = log_probs[:, POOLED, :classes].logsumexp(1, keepdim=True)
-    log_probs[:, POOLED, :classes] = pooled(others, weights) + rest
+    found = [first(others), *(_repooled(live, replayed, places, first.weights, window) for window in REPOOLED)]
+    log_probs[:, POOLED:, :classes] = torch.stack(found, dim=1) + rest.unsqueeze(1)
     said = replace(replayed.answers.said, log_probs=log_probs)
     answers = replace(replayed.answers, said=said)
     return hedged_by(live.rescored(replayed.positions, log_probs), replace(replayed, answers=answers), kept)
+
+
+def _repooled(
+    live: Live, replayed: Replayed, places: list[int], start: Float[Tensor, " heads"], window: int
+) -> Float[Tensor, "rows classes"]:
+    """What pools of some of the heads say that are fitted anew to the newest items."""
+    heads, view = live.heads, live.lookup.view
+    untrained, visible = Untrained(view, heads.untrained_from), view.visible(view.at("time", replayed.positions))
+    told = Told(heads.record.told.log_probs[:, places], heads.record.told.there)
+    said, pools = replayed.answers.heads[:, places, : live.num_classes], Pools()
+    return torch.cat(
+        [
+            pools.answers(said[part], start, visible.take(part), window, untrained, told)
+            for part in torch.arange(len(said)).split(TILE_ROWS)
+        ]
+    )
 
 
 def _scores_on(stream: Stream, replayed: Replayed, log_probs: Tensor, seconds: float) -> Scores:

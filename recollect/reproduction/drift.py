@@ -22,12 +22,14 @@ from recollect.comparison.runs import (
     Runs,
     answer_all,
     fit_default,
+    held_out_stream,
     newest_of_past,
     own_answers,
     run_peers,
 )
 from recollect.config import Scale
 from recollect.data.features import WORDS
+from recollect.data.splits import LEAST_PAST
 from recollect.errors import SettingError
 from recollect.evaluation.metrics import accuracy
 from recollect.evaluation.output import claim, finish, save_figure
@@ -96,8 +98,8 @@ def run(
     keys = torch.from_numpy(as_papers.model_table) if paper_keys is None else paper_keys
     keys = keys[:, :PAPER_KEY_DIM].float()
     with Display() as display:
-        for seed in seeds if ours else ():
-            _add_ours(stream, seed, scale, runs, display, kept)
+        if ours:
+            _add_ours(stream, seeds, scale, runs, display, kept)
         for paper in papers:
             tricks = frozenset(trick for trick in PAPERS[paper].tricks if trick not in without) | {*terms}
             variant = replace(PAPERS[paper], architecture=architecture, tricks=tricks)
@@ -130,14 +132,27 @@ def run(
     return report
 
 
-def _add_ours(stream: Stream, seed: int, scale: Scale, runs: Runs, display: Display, kept: Kept) -> None:
-    """Labels only and full items; the plain classifier is the labels' network with every slot empty."""
-    for name, retrieve in (("recollect", "labels"), ("recollect_items", "items")):
-        found = kept.get(f"{name}-{seed}", partial(_ours, stream, seed, scale, display, name, retrieve))
-        seconds = float(found["seconds"])
-        runs.add(name, found["log_probs"], seconds, float(found["before"]))
-        if name == "recollect":
-            runs.add("no_context", found["no_context"], seconds, float(found["before_no_context"]))
+def _add_ours(stream: Stream, seeds: Sequence[int], scale: Scale, runs: Runs, display: Display, kept: Kept) -> None:
+    """Labels only and full items; the plain classifier is the labels' network with every slot empty.
+
+    Each is trained once more before the newest part of the past and asked that, as peers are: these rows decide when
+    the training of the first one stops, and much else of it.
+    """
+    before = held_out_stream(stream)
+    tells = len(before.past) >= LEAST_PAST and len(before.asked) > 0
+    for seed in seeds:
+        for name, retrieve in (("recollect", "labels"), ("recollect_items", "items")):
+            found = kept.get(f"{name}-{seed}", partial(_ours, stream, seed, scale, display, name, retrieve))
+            called = f"{name}, before"
+            earlier = (
+                kept.get(f"{name}-{seed}-before", partial(_ours, before, seed, scale, display, called, retrieve))
+                if tells
+                else None
+            )
+            shown = {name: "log_probs"} | ({"no_context": "no_context"} if retrieve == "labels" else {})
+            for model, answers in shown.items():
+                told = None if earlier is None else accuracy(earlier[answers], before.labels[before.asked])
+                runs.add(model, found[answers], float(found["seconds"]), told)
 
 
 def _ours(stream: Stream, seed: int, scale: Scale, display: Display, name: str, retrieve: str) -> Arrays:

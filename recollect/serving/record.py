@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recollect.deployed import Deployed
 
-FORMAT = 3
+FORMAT = 4
 
 
 class HeadsRecord:

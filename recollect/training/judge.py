@@ -61,4 +61,4 @@ def pool_by(live: Live, held_out: Int[Tensor, " held_out"]) -> tuple[float, ...]
     if not len(newest):
         return None
     said = live.said_of(newest).log_probs[:, :POOLED, : live.num_classes]
-    return tuple(fit_pool(said, live.lookup.view.at("label", newest)).tolist())
+    return tuple(fit_pool(said, live.lookup.view.at("label", newest)).weights.tolist())

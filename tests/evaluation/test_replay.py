@@ -47,6 +47,13 @@ def model(slots: int = 6) -> Predictor:
 MODEL = model()
 
 
+@pytest.fixture(autouse=True)
+def fits_of_few_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that these short histories have some, made anew every other item."""
+    monkeypatch.setattr("recollect.heads.REGRESSED", (16, 32))
+    monkeypatch.setattr("recollect.heads.REPOOLED", (16, 32))
+
+
 def replayed(features: Tensor, labels: Tensor, times: Tensor, known_at: Tensor, untrained_from: int = 5) -> Replayed:
     history = MemoryHistory({"x": features}, features, labels, times, known_at)
     return replay(over(history, untrained_from))

@@ -28,7 +28,7 @@ def test_no_step_goes_too_far(seed: int, rows: int, classes: int, wide: float) -
         return columns.T @ (F.softmax(columns @ weights, dim=1) - F.one_hot(labels, classes))
 
     found = [
-        penalised(columns, labels, lowest(gradient, columns, start, held, steps), start, held)
+        penalised(columns, labels, lowest(gradient, columns.T @ columns, start, held, steps), start, held)
         for steps in (0, 1, 2, 3, 10, 50)
     ]
     assert all(after <= before + 1e-9 * (1 + abs(before)) for before, after in pairwise(found))
@@ -43,5 +43,5 @@ def test_it_ends_where_nothing_is_uphill() -> None:
     def gradient(weights: Tensor) -> Tensor:
         return columns.T @ (F.softmax(columns @ weights, dim=1) - F.one_hot(labels, 3))
 
-    weights = lowest(gradient, columns, start, held, 500)
+    weights = lowest(gradient, columns.T @ columns, start, held, 500)
     torch.testing.assert_close(gradient(weights) + weights, torch.zeros(3, 3, dtype=torch.float64), atol=1e-6, rtol=0)

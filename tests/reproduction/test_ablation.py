@@ -60,7 +60,7 @@ def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None
     assert json.loads((tmp_path / "report.json").read_text()) == report
     titles = ("few, ours", "few, the paper's", "rotating boundary", "rotating boundary, the paper's")
     ours, papers, boundary, papers_boundary = (report["groups"][title] for title in titles)
-    assert len(ours) == 2 + len(HEADS) + 2 + 3 + 1
+    assert len(ours) == 2 + len(HEADS) + 3 + 3 + 1
     assert list(papers) == [FULL, "item dropout"]
     assert list(boundary) == [FULL, "ages"]
     assert list(papers_boundary) == [FULL, "item dropout", "all of them (as in the paper)"]
@@ -82,12 +82,16 @@ def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None
     }
 
 
-def test_a_head_that_is_taken_away_has_no_say_in_the_pool_either() -> None:
+def test_a_head_that_is_taken_away_has_no_say_in_the_pools_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("recollect.heads", "recollect.reproduction.ablation"):
+        monkeypatch.setattr(f"{module}.REPOOLED", (16, 32))
     live = live_over(60, 3)
     result = replay(live)
     one = without(live, result, ["vote"], 30)
-    heads = result.answers.heads.clone()
-    heads[:, HEADS.index("vote")] = heads[:, HEADS.index("vote")].flip(1)
+    heads, vote = result.answers.heads.clone(), HEADS.index("vote")
+    heads[:, vote] = heads[:, vote].flip(1)
+    told = live.heads.record.told
+    told.log_probs[:, vote] = told.log_probs[:, vote].flip(1)
     other = replace(result, answers=replace(result.answers, said=replace(result.answers.said, log_probs=heads)))
     assert torch.equal(without(live, other, ["vote"], 30), one)
     assert not torch.equal(without(live, other, ["wary"], 30), without(live, result, ["wary"], 30))
