@@ -1,6 +1,6 @@
 """Choices of the default recipe that can be made again by anyone, on streams that no result is reported on.
 
-    python experiments/choices.py [--reviews FILE] [--accidents FILE] [--multiflow FOLDER] [--stream NAME ...] [--keep FOLDER]
+    python experiments/choices.py [--reviews FILE] [--accidents FILE] [--multiflow FOLDER] [--stream NAME ...]
 
 For each stream: the recipe as it is; items not told how they differ from the input; all slots the nearest items; all
 slots the most recent; corrections with offsets alone, without a slope; heads weighed by their overall record alone. The

@@ -95,8 +95,8 @@ class Heads:
     """The heads of one model over one view of a history.
 
     Of `record` they ask what network and trees say together of items without context, and what the heads said of them.
-    `untrained_from` is the first position that network and trees were not trained on: only from there on do these answers
-    tell how far to correct others.
+    `untrained_from` is the first position that network and trees were not trained on: only from there on do these
+    answers tell how far to correct others.
     """
 
     predictor: Predictor

@@ -303,7 +303,7 @@ class Live:
         """What network and trees say without context of some items."""
         view, plain = self.lookup.view, self._record.plain
         missing = plain[view.at("row", positions), :1].isnan().any(1)
-        for part in positions[missing].split(CHUNK):
+        for part in positions[missing].split(CHUNK) if bool(missing.any()) else ():
             plain[view.at("row", part)] = self.predictor.plain(self.lookup.inputs_at(part))[:, : self.num_classes]
 
     def _score(self, positions: Int[Tensor, " batch"], judged_from: int = 0) -> HeadAnswers:
@@ -359,7 +359,6 @@ class Live:
 
     def _overall(self, as_of: Shaped[Tensor, " batch"], kept: tuple[str, ...]) -> Float[Tensor, "batch _"]:
         """Weights by all items known strictly before: a label known at the very moment doesn't count yet."""
-        view = self.lookup.view
         counts = self._counts(as_of)
         if self._unscored_from is not None:
             counts = counts.clamp(max=max(0, self._unscored_from - self.untrained_from))

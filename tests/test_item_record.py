@@ -1,4 +1,4 @@
-"""What was computed of items, by stored row: room for more, what is to be asked again, and the way to another record."""
+"""What was computed of items, by stored row: room for more, what is asked again, and the way to another record."""
 
 import torch
 

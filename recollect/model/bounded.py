@@ -20,10 +20,10 @@ def lowest(
 ) -> Weights:
     """Weights with nearly the lowest nll and penalty together, `steps` steps from the start.
 
-    `gradient` is that of the nll, and weights are held at the start as if so many rows spoke for it. `products` are those
-    of the columns with each other, `columns.T @ columns`. No step can raise the sum of both: the second derivatives of a
-    softmax are at most half of these (Böhning's bound), so that dividing by them never goes too far, and they are
-    factored once.
+    `gradient` is that of the nll, and weights are held at the start as if so many rows spoke for it. `products` are
+    those of the columns with each other, `columns.T @ columns`. No step can raise the sum of both: the second
+    derivatives of a softmax are at most half of these (Böhning's bound), so that dividing by them never goes too far,
+    and they are factored once.
     """
     factor = torch.linalg.cholesky(0.5 * products + torch.diag(held))
     weights = start

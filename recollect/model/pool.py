@@ -54,14 +54,14 @@ def fit_pool(
     _, heads, classes = log_probs.shape
     start = even(heads) if start is None else start
     logits, target = centred(log_probs).transpose(1, 2), F.one_hot(labels, classes).float()
+    columns = logits.reshape(-1, heads)
 
     def gradient(found: Float[Tensor, "parameters 1"]) -> Float[Tensor, "parameters 1"]:
-        said = (logits @ found[:heads]).squeeze(2)
+        said = (columns @ found[:heads]).view(-1, classes)
         wrong = F.softmax(said + found[heads:, 0] if offsets else said, dim=1) - target
-        by_weight = torch.einsum("rch,rc->h", logits, wrong)
-        return torch.cat([by_weight, wrong.sum(0)] if offsets else [by_weight]).unsqueeze(1)
+        by_weight = columns.T @ wrong.view(-1, 1)
+        return torch.cat([by_weight, wrong.sum(0).unsqueeze(1)]) if offsets else by_weight
 
-    columns = logits.reshape(-1, heads)
     products = columns.T @ columns
     if offsets:
         # An offset's column has a one in the place of its class: its products need not be computed.
