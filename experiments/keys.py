@@ -3,8 +3,8 @@
     python experiments/keys.py --reviews FILE [--rows 7500] [--cutoff 2012] [--embedder wordllama --embedder minilm]
 
 A sample of the reviews of 2009 to 2014 is embedded (cached), those before the cutoff are kept, and the newest fifth of
-these is answered from the others: by logistic regression on the whole embedding, and by a vote of the 32 nearest under
-each kind of key. Prints one JSON object as its last line.
+these is answered from the others: by logistic regression on the whole embedding, without and with scores of words, and
+by a vote of the 32 nearest under each kind of key. Prints one JSON object as its last line.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from recollect.data.embedding import EmbedderSpec, load_embedder
 from recollect.data.embedding_cache import embed_column
 from recollect.data.keys import first_columns, fit_pca
 from recollect.data.reviews import read_reviews, start_of
+from recollect.data.words import fit_word_scores
 from recollect.evaluation.metrics import accuracy, balanced_accuracy
 from recollect.evaluation.refitted_peers import fit_logistic_regression
 from recollect.model.neighbours import nearest, vote
@@ -67,14 +68,19 @@ def main() -> None:
     labels = (reviews.rating[rows] > 3).astype(np.int64)
     old = int(0.8 * len(rows))
     texts = reviews.text.gather(rows).to_list()
+    by_words = fit_word_scores(texts[:old], labels[:old])
+    assert by_words is not None, "too few reviews for scores of words: give more --rows"
+    words = by_words(texts)
     found: dict[str, dict[str, list[float]]] = {}
     for name in arguments.embedder or ["wordllama", "minilm"]:
         embedder = load_embedder(EmbedderSpec(name, max_tokens=None if name == "wordllama" else 128))
         raw = embed_column(texts, embedder, cache).astype(np.float32)
         table = (raw - raw[:old].mean(0)) / raw[:old].std()
-        model = fit_logistic_regression(table[:old], labels[:old])
-        said = np.log(np.clip(model.predict_proba(table[old:]), 1e-9, 1))
-        scores = {"logistic regression": _scores(said, labels[old:])}
+        scores = {}
+        for what, columns in (("logistic regression", table), ("the same and words", np.hstack([table, words]))):
+            model = fit_logistic_regression(columns[:old], labels[:old])
+            said = np.log(np.clip(model.predict_proba(columns[old:]), 1e-9, 1))
+            scores[what] = _scores(said, labels[old:])
         features = {"text": torch.from_numpy(raw)}
         for kind, make in key_kinds(features, old, raw.shape[1]).items():
             keys = make()
