@@ -34,11 +34,11 @@ import numpy as np
 import polars as pl
 import torch
 
+from recollect.answering.live import TrainedOn
 from recollect.client import Client, NewItem
 from recollect.data.inference import infer_schema
 from recollect.data.reading import read_all
 from recollect.deployed import ROW, create_history
-from recollect.live import TrainedOn
 from recollect.trained import Trained
 from recollect.training.progress import Display
 from recollect.training.table import train_table

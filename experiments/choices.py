@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from streams import streams
 from torch import Tensor
 
-from recollect import heads
+from recollect.answering import heads
 from recollect.cli_reproduce import default_cache
 from recollect.comparison.runs import asked_and_before
 from recollect.config import recipe_named, with_model

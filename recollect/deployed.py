@@ -19,6 +19,7 @@ from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recollect.answering.live import Answers, Live
 from recollect.data.events import Events
 from recollect.data.intake import Intake
 from recollect.data.schema import TableSchema
@@ -27,7 +28,6 @@ from recollect.history.disk.schema import Column, Key, Schema
 from recollect.history.reader import History
 from recollect.history.snapshot import Snapshot
 from recollect.history.writer import Appended, HistoryWriter, OnDuplicate
-from recollect.live import Answers, Live
 from recollect.records import Features
 from recollect.trained import Trained
 

@@ -23,6 +23,7 @@ except ModuleNotFoundError as error:
         f"the package {error.name} is missing: pip install 'recollect[sklearn]'", name=error.name
     ) from error
 
+from recollect.answering.live import Answers, Live
 from recollect.config import recipe_named
 from recollect.data.frames import is_frame, polars_frame, read_columns, stored_times
 from recollect.data.inference import infer_features
@@ -42,7 +43,6 @@ from recollect.estimator_rows import (
 from recollect.evaluation.stream import Stream
 from recollect.history.growing import GrowingHistory
 from recollect.history.memory import MemoryHistory
-from recollect.live import Answers, Live
 from recollect.records import Features
 from recollect.trained import Trained
 from recollect.training.fit import Sizes, fit, sizes_for

@@ -17,11 +17,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite
 from torch import Tensor
 
+from recollect.answering.live import Answers
 from recollect.data.frames import stored_times
 from recollect.data.tables.sources import is_missing
 from recollect.errors import RecollectError
 from recollect.history.key_table import TableView
-from recollect.live import Answers
 
 PRECEDENT_COLUMNS = ["input", "rank", "id", "age", "label", "weight", "similarity"]
 

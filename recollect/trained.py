@@ -16,13 +16,13 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from recollect.answering.live import Live, TrainedOn
 from recollect.config import Recipe, recipe_from_json
 from recollect.data.intake import Intake
 from recollect.data.keys import KeyFunction
 from recollect.errors import CheckpointError, OutputExistsError
 from recollect.history.key_table import KeyTable
 from recollect.history.visibility import Window
-from recollect.live import Live, TrainedOn
 from recollect.model.build import SlotGroup, build_system
 from recollect.model.system import RetrievalSystem
 from recollect.model.trees import Trees

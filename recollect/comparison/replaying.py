@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from recollect.answering.live import Answers
 from recollect.comparison.paired import compare_answers, paired_table, read_answers
 from recollect.deployed import Deployed
 from recollect.errors import SettingError
@@ -20,7 +21,6 @@ from recollect.evaluation.metrics import Interval, accuracy, interval, intervals
 from recollect.evaluation.replay import replay
 from recollect.evaluation.results import short_number
 from recollect.evaluation.table_stream import equal_bins
-from recollect.live import Answers
 
 SHOWN = {"accuracy": "acc", "balanced_accuracy": "bal", "auc": "auc", "nll": "nll", "brier": "brier", "ece": "ece"}
 SHOWN |= {"kappa_temporal": "temporal"}

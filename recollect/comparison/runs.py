@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import recollect
+from recollect.answering.live import Live
 from recollect.config import Scale, recipe_named, with_model
 from recollect.data.splits import HELD_OUT
 from recollect.evaluation.metrics import LogProbs, accuracy
@@ -26,7 +27,6 @@ from recollect.evaluation.refitted_peers import FEWEST_ROWS
 from recollect.evaluation.replay import Replayed, replay
 from recollect.evaluation.simple_peers import by_period
 from recollect.evaluation.stream import Stream
-from recollect.live import Live
 from recollect.trained import Trained
 from recollect.training.fit import Fitted, Sizes, fit, sizes_for
 from recollect.training.progress import Display

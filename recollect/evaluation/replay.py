@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from recollect.heads import HEADS
-from recollect.live import Answers, Live, Progress
+from recollect.answering.heads import HEADS
+from recollect.answering.live import Answers, Live, Progress
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
 
+from recollect.answering.heads import HEADS, POOLED, REPOOLED, places_of
+from recollect.answering.item_record import Told
+from recollect.answering.live import Live
+from recollect.answering.newest import Untrained
+from recollect.answering.pools import Pools
 from recollect.comparison.runs import PARTS, Arrays, Kept, answer_all, asked_and_before, sizes_at
 from recollect.config import Recipe, Scale, recipe_named, with_model, with_step
 from recollect.data.features import WORDS
@@ -27,12 +32,7 @@ from recollect.evaluation.output import claim, finish, save_figure
 from recollect.evaluation.replay import Replayed, hedged_by
 from recollect.evaluation.results import summary
 from recollect.evaluation.stream import Stream
-from recollect.heads import HEADS, POOLED, REPOOLED, places_of
-from recollect.item_record import Told
-from recollect.live import Live
 from recollect.model.pool import even, fit_pool, frozen
-from recollect.newest import Untrained
-from recollect.pools import Pools
 from recollect.predictor import TILE_ROWS
 from recollect.reproduction import rotating
 from recollect.reproduction.ablation_figures import ablation_table, draw

@@ -5,8 +5,8 @@ import logging
 import polars as pl
 import torch
 
+from recollect.answering.live import Progress
 from recollect.deployed import Deployed
-from recollect.live import Progress
 from recollect.serving.record import HeadsRecord
 
 logger = logging.getLogger(__name__)

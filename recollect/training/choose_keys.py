@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from recollect.answering.heads import LONG, NEIGHBOURS, within
 from recollect.data.keys import KeyFunction, fit_pca, fit_pca_emphasising
 from recollect.evaluation.stream import Stream
-from recollect.heads import LONG, NEIGHBOURS, within
 from recollect.model.neighbours import nearest, vote
 from recollect.records import Visible
 from recollect.retrieval.keys import SharedKeys

@@ -12,6 +12,7 @@ from jaxtyping import Int
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from recollect.answering.live import Live, TrainedOn
 from recollect.config import Recipe, with_model
 from recollect.data.keys import KeyFunction
 from recollect.data.splits import LEAST_PAST, held_out_from
@@ -21,7 +22,6 @@ from recollect.history.key_table import KeyTable
 from recollect.history.memory import MemoryHistory
 from recollect.history.visibility import Window
 from recollect.inputs import Lookup
-from recollect.live import Live, TrainedOn
 from recollect.model.build import SlotGroup
 from recollect.records import Clock
 from recollect.trained import Trained

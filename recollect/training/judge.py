@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from recollect.heads import POOLED
+from recollect.answering.heads import POOLED
+from recollect.answering.live import Live
 from recollect.inputs import Lookup
-from recollect.live import Live
 from recollect.model.pool import fit_pool
 from recollect.model.trees import together
 from recollect.predictor import Predictor

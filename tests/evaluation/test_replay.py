@@ -6,12 +6,12 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
+from recollect.answering.heads import HEADS, WITHOUT_A_RECORD
+from recollect.answering.live import Live, TrainedOn, prior
 from recollect.evaluation.replay import Replayed, hedged_by, replay
-from recollect.heads import HEADS, WITHOUT_A_RECORD
 from recollect.history.key_table import KeyTable
 from recollect.history.memory import MemoryHistory
 from recollect.history.visibility import Window
-from recollect.live import Live, TrainedOn, prior
 from recollect.model.build import SlotGroup, build_system
 from recollect.model.hedge import fixed_share, item_losses
 from recollect.predictor import TILE_ROWS, Predictor
@@ -50,8 +50,8 @@ MODEL = model()
 @pytest.fixture(autouse=True)
 def fits_of_few_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that these short histories have some, made anew every other item."""
-    monkeypatch.setattr("recollect.heads.REGRESSED", (16, 32))
-    monkeypatch.setattr("recollect.heads.REPOOLED", (16, 32))
+    monkeypatch.setattr("recollect.answering.heads.REGRESSED", (16, 32))
+    monkeypatch.setattr("recollect.answering.heads.REPOOLED", (16, 32))
 
 
 def replayed(features: Tensor, labels: Tensor, times: Tensor, known_at: Tensor, untrained_from: int = 5) -> Replayed:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from recollect.answering.heads import HEADS
 from recollect.comparison import runs
 from recollect.config import recipe_named
 from recollect.data.features import WORDS
 from recollect.data.splits import SplitSizes
 from recollect.evaluation.replay import hedged_by, replay
-from recollect.heads import HEADS
 from recollect.records import FeatureSpec
 from recollect.reproduction import ablation, reviews_paper, rotating
 from recollect.reproduction.ablation import (
@@ -83,7 +83,7 @@ def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None
 
 
 def test_a_head_that_is_taken_away_has_no_say_in_the_pools_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("recollect.heads", "recollect.reproduction.ablation"):
+    for module in ("recollect.answering.heads", "recollect.reproduction.ablation"):
         monkeypatch.setattr(f"{module}.REPOOLED", (16, 32))
     live = live_over(60, 3)
     result = replay(live)

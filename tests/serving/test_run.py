@@ -148,15 +148,15 @@ Deployed.features = features
 def test_it_can_be_stopped_before_it_is_ready(place: Path) -> None:
     slow = """
 import time
-from recollect.live import Live
+from recollect.answering.live import Live
 score = Live._score
 def slowly(self, part):
     print("scoring", flush=True)
     time.sleep(0.2)
     return score(self, part)
 Live._score = slowly
-import recollect.live
-recollect.live.CHUNK = 1
+import recollect.answering.live
+recollect.answering.live.CHUNK = 1
 """
     with ServerProcess(place, before=slow) as server:
         wait_for(lambda: "scoring" in server.log.read_text())

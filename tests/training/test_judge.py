@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from recollect.answering.heads import POOLED
 from recollect.config import recipe_named
 from recollect.evaluation.stream import Stream
-from recollect.heads import POOLED
 from recollect.records import FeatureSpec
 from recollect.training.fit import Sizes, fit
 from recollect.training.judge import better, pool_by, spread, trees_harm

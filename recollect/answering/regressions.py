@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from recollect.answering.newest import NewestFits, Untrained
 from recollect.model.regression import Regression, regress
-from recollect.newest import NewestFits, Untrained
 from recollect.records import Visible
 
 MOST_CLASSES = 100

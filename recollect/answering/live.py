@@ -13,17 +13,17 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from recollect.heads import HEADS, LONG, POOLED, REPOOLED, WITHOUT_A_RECORD, HeadAnswers, Heads, places_of
+from recollect.answering.heads import HEADS, LONG, POOLED, REPOOLED, WITHOUT_A_RECORD, HeadAnswers, Heads, places_of
+from recollect.answering.item_record import ItemRecord
+from recollect.answering.newest import RENEWALS
+from recollect.answering.pools import Pools
+from recollect.answering.regressions import Regressions
 from recollect.history.key_table import KeyTable, Source
 from recollect.history.visibility import Window
 from recollect.inputs import Lookup
-from recollect.item_record import ItemRecord
 from recollect.model.hedge import adjusted, item_losses, mixed, shared_after
-from recollect.newest import RENEWALS
-from recollect.pools import Pools
 from recollect.predictor import Predictor
 from recollect.records import Features
-from recollect.regressions import Regressions
 
 BLOCK = 4096
 """Weights begin anew at every so many items, from the block before: so that they follow from the last few thousand

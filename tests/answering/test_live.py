@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.heads import NEIGHBOURS, POOLED, within
+from recollect.answering.heads import NEIGHBOURS, POOLED, within
+from recollect.answering.live import Live, TrainedOn
 from recollect.history.key_table import Array, KeyTable
 from recollect.history.memory import MemoryHistory
 from recollect.history.visibility import Window
-from recollect.live import Live, TrainedOn
 from recollect.model.neighbours import nearest, vote
 from recollect.records import Clock
 from tests.evaluation.test_replay import CLASSES, MODEL, rows
@@ -19,8 +19,8 @@ from tests.evaluation.test_replay import CLASSES, MODEL, rows
 @pytest.fixture(autouse=True)
 def regressions_of_few_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that these short histories have some, made anew every other item."""
-    monkeypatch.setattr("recollect.heads.REGRESSED", (16, 32))
-    monkeypatch.setattr("recollect.heads.REPOOLED", (16, 32))
+    monkeypatch.setattr("recollect.answering.heads.REGRESSED", (16, 32))
+    monkeypatch.setattr("recollect.answering.heads.REPOOLED", (16, 32))
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def test_following_item_by_item_gives_the_bits_of_a_replay() -> None:
 
 @pytest.mark.parametrize("block", [4, 16])
 def test_blocks_of_weights_don_t_depend_on_when_they_were_made(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recollect.live.BLOCK", block)
+    monkeypatch.setattr("recollect.answering.live.BLOCK", block)
     columns = at_once(50, 2)
     offline = fresh(history(50, columns)).answer_items(torch.arange(5, 50))
     live = fresh(history(20, columns))
@@ -214,7 +214,7 @@ def test_those_who_vote_are_the_nearest_whether_or_not_some_were_trained_on(
     far: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where none was, they are taken from those who correct."""
-    monkeypatch.setattr("recollect.heads.LONG", Window(items=far))
+    monkeypatch.setattr("recollect.answering.heads.LONG", Window(items=far))
     columns = at_once(60, 3)
     live = fresh(history(60, columns))
     asked = torch.arange(20, 60)
@@ -253,13 +253,13 @@ def test_labels_that_come_later_than_anything_reaches_back_are_answered_alike_af
 ) -> None:
     """What the items that count had seen when they happened lies far before them."""
     for name, value in {
-        "recollect.live.BLOCK": 4,
-        "recollect.live.LONG_ITEMS": 8,
-        "recollect.heads.LONG": Window(items=8),
-        "recollect.heads.RECENT": Window(items=4),
-        "recollect.heads.REGRESSED": (8, 8),
-        "recollect.heads.REPOOLED": (8, 8),
-        "recollect.live.POOLS_REACH": 9,
+        "recollect.answering.live.BLOCK": 4,
+        "recollect.answering.live.LONG_ITEMS": 8,
+        "recollect.answering.heads.LONG": Window(items=8),
+        "recollect.answering.heads.RECENT": Window(items=4),
+        "recollect.answering.heads.REGRESSED": (8, 8),
+        "recollect.answering.heads.REPOOLED": (8, 8),
+        "recollect.answering.live.POOLS_REACH": 9,
     }.items():
         monkeypatch.setattr(name, value)
     features, labels, times, _ = at_once(160, 8)

@@ -2,7 +2,7 @@
 
 import torch
 
-from recollect.item_record import ItemRecord
+from recollect.answering.item_record import ItemRecord
 
 CLASSES, HEADS, POOLED = 2, 4, 3
 

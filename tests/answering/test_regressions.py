@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from recollect import newest, regressions
+from recollect.answering import newest, regressions
+from recollect.answering.newest import Untrained
+from recollect.answering.regressions import Regressions
 from recollect.history.key_table import Array, KeyTable, TableView
 from recollect.history.memory import MemoryHistory
 from recollect.model.regression import regress
-from recollect.newest import Untrained
 from recollect.records import Clock, Visible
-from recollect.regressions import Regressions
 
 WINDOW, FIRST, CLASSES = 16, 3, 2  # made anew every two items
 PLAIN = torch.log_softmax(torch.randn(40, CLASSES, generator=torch.Generator().manual_seed(5)), dim=1)

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from recollect import pools
+from recollect.answering import pools
+from recollect.answering.item_record import Told
+from recollect.answering.newest import Untrained
+from recollect.answering.pools import STEPS, Pools
 from recollect.history.key_table import KeyTable, TableView
 from recollect.history.memory import MemoryHistory
-from recollect.item_record import Told
 from recollect.model.pool import even, fit_pool, frozen
-from recollect.newest import Untrained
-from recollect.pools import STEPS, Pools
 from recollect.records import Clock, Visible
 
 WINDOW, FIRST, CLASSES, HEADS, ITEMS = 16, 3, 2, 3, 40  # made anew every other item

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from recollect.answering.newest import NewestFits, Untrained
 from recollect.history.key_table import KeyTable, TableView
 from recollect.history.memory import MemoryHistory
-from recollect.newest import NewestFits, Untrained
 from recollect.records import Clock, Visible
 
 FIRST, WINDOW = 2, 16  # made anew every other item

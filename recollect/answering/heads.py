@@ -15,17 +15,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from recollect.answering.item_record import ItemRecord
+from recollect.answering.newest import Untrained
+from recollect.answering.pools import Pools
+from recollect.answering.regressions import Regressions
 from recollect.history.visibility import Window
 from recollect.inputs import Inputs, Lookup
-from recollect.item_record import ItemRecord
 from recollect.model.neighbours import corrected, kernel, nearest, vote, with_new_classes
 from recollect.model.pool import even, frozen
 from recollect.model.trees import together
-from recollect.newest import Untrained
-from recollect.pools import Pools
 from recollect.predictor import TILE_ROWS, Predictor, repeated
 from recollect.records import Visible
-from recollect.regressions import Regressions
 
 HEADS = (
     "no_context",

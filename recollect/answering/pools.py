@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from recollect.item_record import Told
+from recollect.answering.item_record import Told
+from recollect.answering.newest import RENEWALS, NewestFits, Untrained
 from recollect.model.pool import Pool, fit_pool, frozen
-from recollect.newest import RENEWALS, NewestFits, Untrained
 from recollect.records import Visible
 
 MOST_CLASSES = 32
