@@ -96,7 +96,8 @@ class Heads:
 
     Of `record` they ask what network and trees say together of items without context, and what the heads said of them.
     `untrained_from` is the first position that network and trees were not trained on: only from there on do these
-    answers tell how far to correct others.
+    answers tell how far to correct others. Heads have been asked of the first `told_of` untrained items in order, or of
+    all (None).
     """
 
     predictor: Predictor
@@ -105,6 +106,7 @@ class Heads:
     untrained_from: int
     regressions: Regressions
     pools: Pools
+    told_of: int | None = None
 
     @torch.no_grad()
     def answers(self, inputs: Inputs) -> HeadAnswers:
@@ -125,7 +127,9 @@ class Heads:
         rest = first_pool[:, :known].logsumexp(1, keepdim=True)
         found = [first_pool]
         for window in REPOOLED:
-            by_all = self.pools.answers(others, self._pool_weights, visible, window, untrained, self.record.told)
+            by_all = self.pools.answers(
+                others, self._pool_weights, visible, window, untrained, self.record.told, self.told_of
+            )
             found.append(torch.cat([by_all + rest, first_pool[:, known:]], dim=1))
         return replace(said, log_probs=torch.cat([said.log_probs[:, :POOLED], torch.stack(found, dim=1)], dim=1))
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from recollect.answering.heads import HEADS, LONG, POOLED, REPOOLED, WITHOUT_A_RECORD, HeadAnswers, Heads, places_of
 from recollect.answering.item_record import ItemRecord
 from recollect.answering.newest import RENEWALS
-from recollect.answering.pools import Pools
+from recollect.answering.pools import Pools, pools_for
 from recollect.answering.regressions import Regressions
 from recollect.history.key_table import KeyTable, Source
 from recollect.history.visibility import Window
@@ -90,10 +90,13 @@ class Live:
         self._regressions, self._pools = Regressions(), Pools()
         self.unscored = 0
         self._unscored_from: int | None = None
+        self._untold_from: int | None = None
         self._forget()
 
     def _forget(self) -> None:
-        self._record = ItemRecord(classes=self.num_classes, heads=len(HEADS), pooled=POOLED)
+        self._record = ItemRecord(
+            classes=self.num_classes, heads=len(HEADS), pooled=POOLED if pools_for(self.num_classes) else 0
+        )
         self._last_told: int | float | None = None
         self._forget_fits()
 
@@ -119,7 +122,7 @@ class Live:
             same = in_place or torch.equal(view.items.row[: len(old.items)], old.items.row)
             if not same or len(view.items) < len(old.items) or len(view.gone) != len(old.gone):
                 self._forget_fits()  # positions moved, or items no longer count
-            elif len(view.tail) != len(old.tail):
+            elif len(view.tail) != len(old.tail) or len(view.superseded) != len(old.superseded):
                 self._forget_newest()
         self._record.make_room(source.num_rows)
         self.lookup = Lookup(view, window=self.window)
@@ -140,7 +143,15 @@ class Live:
 
     @property
     def heads(self) -> Heads:
-        return Heads(self.predictor, self.lookup, self._record, self.untrained_from, self._regressions, self._pools)
+        return Heads(
+            self.predictor,
+            self.lookup,
+            self._record,
+            self.untrained_from,
+            self._regressions,
+            self._pools,
+            None if self._untold_from is None else self._untold_from - self.untrained_from,
+        )
 
     def answer(
         self,
@@ -159,7 +170,7 @@ class Live:
             self.catch_up(as_of, most=most)
             pending = pending[:0]
         else:
-            self._note_left(pending[few:])
+            self._note_left(pending[few:], as_of)
         if len(pending) and few:
             said = self._answer_and_score(features, keys, as_of, pending[:few])
         else:
@@ -226,7 +237,7 @@ class Live:
             self._make_plain(self._before(self._times(now), LONG_ITEMS))
             for part in _chunks(now, on_progress):
                 self._score(part, self._first_counted(as_of))
-        self._note_left(left)
+        self._note_left(left, as_of)
         return self.unscored
 
     def _first_counted(self, as_of: Shaped[Tensor, " batch"]) -> int:
@@ -237,12 +248,18 @@ class Live:
         are fitted to and heads have not been asked of; by position, in the order in which they became known."""
         view = self.lookup.view
         stop = self.untrained_from + int(self._counts(as_of).max())
-        scored = self._not_gone(torch.arange(self._first_counted(as_of), stop))
+        scored = self._known_before(as_of, self._not_gone(torch.arange(self._first_counted(as_of), stop)))
         scored = scored[self._record.losses[view.at("row", scored), 0].isnan()]
         if not len(scored):
             return scored
-        positions: Tensor = torch.cat([self._untold(self._times(scored)), scored]).unique()
+        untold = self._known_before(as_of, self._untold(self._times(scored)))
+        positions: Tensor = torch.cat([untold, scored]).unique()
         return positions[self._as_known(positions)]
+
+    def _known_before(self, as_of: Shaped[Tensor, " batch"], positions: Int[Tensor, " _"]) -> Int[Tensor, " _"]:
+        """Those of some items that were known before the last of some moments: a late one may have come after it, and
+        not all is told that its pools follow from."""
+        return positions[self.lookup.view.at("known_at", positions) < as_of.max()]
 
     def _before(self, moments: Shaped[Tensor, " moments"], reach: int) -> Int[Tensor, " items"]:
         """Positions of the last so many untrained items in order that were known before any of some moments, and of all
@@ -263,7 +280,7 @@ class Live:
 
     def _untold(self, moments: Shaped[Tensor, " moments"]) -> Int[Tensor, " untold"]:
         """Items that pools are fitted to which hold at some moments, and that heads have not been asked of."""
-        positions = self._before(moments, POOLS_REACH)
+        positions = self._before(moments, POOLS_REACH if pools_for(self.num_classes) else 0)
         return positions[~self._record.told.there[self.lookup.view.at("row", positions)]]
 
     def _times(self, positions: Int[Tensor, " items"]) -> Shaped[Tensor, " items"]:
@@ -273,18 +290,27 @@ class Live:
         """The order in which items became known: whatever a pool is fitted to comes before those it answers."""
         return self.lookup.view.at("known_at", positions).argsort(stable=True)
 
-    def _note_left(self, left: Int[Tensor, " left"]) -> None:
+    def _note_left(self, left: Int[Tensor, " left"], as_of: Shaped[Tensor, " batch"]) -> None:
+        """What was not asked of the heads: weights follow from what comes before the first that counts for them, and
+        pools from what comes before the first of all."""
         in_order = left[left < self.lookup.view.tail_start]
-        self._unscored_from, self.unscored = (int(in_order.min()) if len(in_order) else None), len(left)
+        counting = in_order[in_order >= self._first_counted(as_of)] if len(in_order) else in_order
+        self._unscored_from, self._untold_from = (
+            int(each.min()) if len(each) else None for each in (counting, in_order)
+        )
+        self.unscored = len(left)
 
     # What was computed, to be kept elsewhere
 
     def record(self) -> dict[str, Tensor]:
         """What was computed of the newest items by stored row: what answers as of now, and of moments soon before,
         follow from. For the same model and the same history later on, `restore` spares computing it again."""
-        view = self.lookup.view
-        first = max(self.untrained_from, len(view.items) - 2 * max(2 * BLOCK, LONG_ITEMS))
-        return self._record.of(view.at("row", self._not_gone(torch.arange(first, len(view.items)))))
+        view, most = self.lookup.view, max(2 * BLOCK, LONG_ITEMS)
+        first = max(self.untrained_from, len(view.items) - 2 * most)
+        newest = self._not_gone(torch.arange(first, len(view.items)))
+        # Where labels are late, what pools of the newest are fitted to may lie far before them.
+        positions = torch.cat([newest, self._before(self._times(newest[-most:]), POOLS_REACH)]).unique()
+        return self._record.of(view.at("row", positions))
 
     def restore(self, record: dict[str, Tensor], rows_then: int) -> None:
         """Take over a `record` of a history that had so many rows. That it is of this model and of this history is for
@@ -312,13 +338,15 @@ class Live:
         inputs = self.lookup.inputs_at(positions)
         answers = self.heads.answers(inputs)
         self._keep_told(positions, answers.log_probs)
+        if int(positions.max()) < judged_from:
+            return answers
         answers = self.heads.repooled(answers, inputs.visible)
         self._judge(positions, answers.log_probs, judged_from)
         return answers
 
     def _keep_told(self, positions: Int[Tensor, " batch"], log_probs: Float[Tensor, "batch heads classes"]) -> None:
-        rows = self.lookup.view.at("row", positions)
-        self._record.told.keep(rows, log_probs[:, :POOLED, : self.num_classes])
+        rows, told = self.lookup.view.at("row", positions), self._record.told
+        told.keep(rows, log_probs[:, : told.log_probs.shape[1], : self.num_classes])
         self._note_told(positions)
 
     def _judge(
@@ -377,11 +405,12 @@ class Live:
         if stop > done:
             view = self.lookup.view
             positions = torch.arange(self.untrained_from + done, self.untrained_from + stop)
-            losses = torch.nan_to_num(self._record.losses[view.at("row", positions)][:, places_of(kept)])
+            losses = self._record.losses[view.at("row", positions)][:, places_of(kept)]
             # What is erased tells nothing any more. Items that had it as a precedent keep what the heads said of them.
             losses[torch.isin(positions, view.gone)] = 0.0
-            known = torch.cat([known, shared_after(known[-1], losses, prior(kept))])
-            self._weights[kept, block] = known
+            known = torch.cat([known, shared_after(known[-1], torch.nan_to_num(losses), prior(kept))])
+            if not bool(losses.isnan().any()):  # else they are those of someone in a hurry
+                self._weights[kept, block] = known
         return known
 
 

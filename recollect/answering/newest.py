@@ -23,7 +23,7 @@ KEPT = 256
 
 Fit = TypeVar("Fit")
 Make = Callable[[Int[Tensor, " items"]], Fit | None]
-"""Makes a fit of the items at some positions, in order of when they were known; None where it can't."""
+"""Makes a fit of the items at some positions, none maybe, in order of when they were known; None where it can't."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class NewestFits(Generic[Fit]):
         if (window, number) not in self._kept:
             stop = number * (window // RENEWALS)
             positions = untrained.between(self._places(untrained), max(0, stop - window), stop)
-            made = make(positions) if len(positions) else None
+            made = make(positions)
             if made is None:
                 return None
             self._kept[window, number] = made

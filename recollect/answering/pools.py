@@ -20,6 +20,11 @@ MOST_CLASSES = 32
 STEPS = 30
 
 
+def pools_for(classes: int) -> bool:
+    """Whether there are any."""
+    return classes <= MOST_CLASSES
+
+
 class Pools:
     """Fits over one history; to be forgotten when positions come to mean other items, or late ones come."""
 
@@ -37,18 +42,20 @@ class Pools:
         window: int,
         untrained: Untrained,
         told: Told,
+        complete: int | None = None,
     ) -> Float[Tensor, "batch classes"]:
-        """What the last pool fitted to items that an input may see, all of them answered, makes of what the heads say;
-        the weights that fits `start` from, where there is none."""
+        """What the last pool fitted to items that an input may see makes of what the heads say; the weights that fits
+        `start` from, where there is none. Heads have been asked of all items, or of the first so many in order
+        (`complete`): then an earlier pool stands in, as in a service that has to hurry."""
         found = frozen(start, said.shape[2])(said)
-        if said.shape[2] > MOST_CLASSES:
+        if not pools_for(said.shape[2]):
             return found
         make = partial(_fitted, untrained, told, start)
         numbers = self._fits.numbers(visible, window, untrained)
         for number in numbers.unique().tolist():
-            # Those before it stand in for a fit whose items are not answered yet, as in a service that has to hurry.
-            earlier = (self._fits.get(number - back, window, untrained, make) for back in range(RENEWALS + 1))
-            fit = next((each for each in earlier if each is not None), None)
+            fit = self._fits.get(number, window, untrained, make)
+            if fit is None and complete is not None:
+                fit = self._fits.get(min(number, complete // (window // RENEWALS)), window, untrained, make)
             if fit is not None:
                 # All rows, so that an answer's bits don't depend on whose fit is another.
                 found = torch.where((numbers == number).unsqueeze(1), fit(said), found)
@@ -58,11 +65,12 @@ class Pools:
 def _fitted(
     untrained: Untrained, told: Told, start: Float[Tensor, " heads"], positions: Int[Tensor, " items"]
 ) -> Pool | None:
+    """None where heads have not been asked of all the items yet."""
     view = untrained.view
     rows, labels = view.at("row", positions), view.at("label", positions)
     if not bool(told.there[rows].all()):
         return None
     known = labels < told.log_probs.shape[2]
     if not bool(known.any()):
-        return None
+        return frozen(start, told.log_probs.shape[2])
     return fit_pool(told.log_probs[rows[known]], labels[known], start, steps=STEPS, offsets=True)

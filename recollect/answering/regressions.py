@@ -57,6 +57,8 @@ def _fitted(
     untrained: Untrained, plain_of_items: Float[Tensor, "rows classes"], positions: Int[Tensor, " items"]
 ) -> Regression | None:
     view, known = untrained.view, plain_of_items.shape[1]
+    if not len(positions):
+        return None
     classes = max(known, int(view.at("label", positions).max()) + 1)
     if classes > MOST_CLASSES:
         classes = known

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from recollect.answering.heads import NEIGHBOURS, POOLED, within
-from recollect.answering.live import Live, TrainedOn
+from recollect.answering.live import Answers, Live, TrainedOn, prior
 from recollect.history.key_table import Array, KeyTable
 from recollect.history.memory import MemoryHistory
 from recollect.history.visibility import Window
@@ -248,28 +248,135 @@ def test_what_came_late_counts_as_if_it_had_been_there(taken_over: bool) -> None
     assert len(found) == 65
 
 
-def test_labels_that_come_later_than_anything_reaches_back_are_answered_alike_after_a_start(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What the items that count had seen when they happened lies far before them."""
+@pytest.fixture
+def short_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that of a short history the beginning is out of reach."""
     for name, value in {
-        "recollect.answering.live.BLOCK": 4,
-        "recollect.answering.live.LONG_ITEMS": 8,
-        "recollect.answering.heads.LONG": Window(items=8),
-        "recollect.answering.heads.RECENT": Window(items=4),
-        "recollect.answering.heads.REGRESSED": (8, 8),
-        "recollect.answering.heads.REPOOLED": (8, 8),
-        "recollect.answering.live.POOLS_REACH": 9,
+        "live.BLOCK": 4,
+        "live.LONG_ITEMS": 8,
+        "live.POOLS_REACH": 9,
+        "heads.LONG": Window(items=8),
+        "heads.RECENT": Window(items=4),
+        "heads.REGRESSED": (8, 8),
+        "heads.REPOOLED": (8, 8),
     }.items():
-        monkeypatch.setattr(name, value)
+        monkeypatch.setattr(f"recollect.answering.{name}", value)
+
+
+def same(one: Answers, other: Answers) -> bool:
+    return torch.equal(one.heads, other.heads) and torch.equal(one.weights, other.weights)
+
+
+@pytest.mark.usefixtures("short_reach")
+def test_labels_that_come_later_than_anything_reaches_back_are_answered_alike_after_a_start() -> None:
+    """What the items that count had seen when they happened lies far before them."""
     features, labels, times, _ = at_once(160, 8)
-    known_at = times + 10.0  # forty items
-    columns = (features, labels, times, known_at)
+    columns = (features, labels, times, times + 10.0)  # forty items late
     replayed = fresh(history(160, columns))
     replayed.answer_items(torch.arange(5, 160))
     started = fresh(history(160, columns))
-    asked = ({"x": features[:3]}, features[:3], times[-1:].repeat(3) + 5.0)
-    expected, found = replayed.answer(*asked), started.answer(*asked)
-    assert torch.equal(found.heads, expected.heads)
-    assert torch.equal(found.weights, expected.weights)
+    asked = ({"x": features[:3]}, features[:3], times[-1:].repeat(3) + 10.5)
+    expected = replayed.answer(*asked)
+    assert same(started.answer(*asked), expected)
     assert len(started.record()["told_rows"]) < 60  # it went back no farther than it had to
+    again = fresh(history(160, columns))
+    again.restore(started.record(), 160)
+    assert same(again.answer(*asked, most=0), expected)  # all of that is in the record
+    assert again.unscored == 0
+
+
+@pytest.mark.usefixtures("short_reach")
+def test_a_late_item_after_an_old_moment_is_judged_when_all_is_told_that_it_follows_from() -> None:
+    features, labels, times, known_at = (column.clone() for column in at_once(160, 8))
+    times[159] = known_at[159] = times[120] + 0.1
+    columns = (features, labels, times, known_at)
+
+    def asked_at(live: Live, row: int) -> Answers:
+        return live.answer({"x": features[:3]}, features[:3], times[row : row + 1].repeat(3) + 0.05)
+
+    def started() -> Live:
+        live = fresh(history(150, columns, kind=Unordered))
+        live.follow(history(160, columns, kind=Unordered))
+        assert len(live.lookup.view.tail) == 1
+        return live
+
+    live = started()
+    asked_at(live, 40)
+    assert same(asked_at(live, 125), asked_at(started(), 125))
+
+
+@pytest.mark.usefixtures("short_reach")
+def test_weights_of_someone_in_a_hurry_are_not_kept() -> None:
+    features, labels, times, known_at = at_once(160, 8)
+    columns = (features, labels, times, known_at)
+    for row in range(138, 154, 3):
+        asked = ({"x": features[:3]}, features[:3])
+        live = fresh(history(160, columns))
+        live.answer(*asked, times[-1:].repeat(3) + 5.0, most=0)
+        moment = times[row : row + 1].repeat(3)
+        assert same(live.answer(*asked, moment), fresh(history(160, columns)).answer(*asked, moment))
+
+
+@pytest.mark.usefixtures("short_reach")
+@pytest.mark.parametrize("erased", [False, True])
+def test_where_there_is_nothing_to_fit_a_pool_to_a_start_and_a_replay_agree(erased: bool) -> None:
+    features, labels, times, known_at = (column.clone() for column in at_once(160, 8))
+    if not erased:
+        labels[138:152] = CLASSES
+    gone = tuple(range(138, 152)) if erased else ()
+    source = history(160, (features, labels, times, known_at), gone)
+    replayed, started = fresh(source), fresh(source)
+    replayed.answer_items(torch.tensor([row for row in range(5, 160) if row not in gone]))
+    asked = ({"x": features[:3]}, features[:3], times[152:153].repeat(3))
+    assert same(started.answer(*asked), replayed.answer(*asked))
+
+
+@pytest.mark.usefixtures("short_reach")
+def test_items_that_are_only_to_be_told_don_t_take_the_weights_away() -> None:
+    features, labels, times, _ = at_once(160, 8)
+    columns = (features, labels, times, times + 10.0)
+    now = columns[3][-1:].repeat(3) + 0.1
+    first = fresh(history(159, columns))
+    first.catch_up(now)
+    record = first.record()
+    far = record["told_rows"] >= 130  # as of a record that did not go back far enough
+    record["told_rows"], record["told"] = record["told_rows"][far], record["told"][far]
+    live = fresh(history(160, columns))
+    live.restore(record, 159)
+    hurried = live.answer({"x": features[:3]}, features[:3], now, most=0)
+    assert live.unscored > 1
+    assert not torch.equal(live.mix(hurried.said, now, nearby=False)[1], prior().expand(3, -1))
+
+
+def test_what_heads_said_is_not_kept_where_no_pool_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recollect.answering.pools.MOST_CLASSES", CLASSES - 1)
+    live = fresh(history(60, at_once(60, 6)))
+    answers = live.answer_items(torch.arange(5, 60))
+    assert live.record()["told"].numel() == 0
+    torch.testing.assert_close(answers.head("repooled"), answers.head("pooled"))
+
+
+def test_a_correction_of_the_very_moment_of_the_newest_item_is_in_the_next_fit() -> None:
+    @dataclass(frozen=True)
+    class Corrected(Unordered):
+        corrected: tuple[tuple[int, float], ...] = ()
+
+        @property
+        def superseded(self) -> tuple[Array, Array, Array]:
+            rows = np.array([row for row, _ in self.corrected], dtype=np.int64)
+            return rows, np.array([until for _, until in self.corrected]), np.zeros(len(rows), np.int64)
+
+    features, labels, times, known_at = (column.clone() for column in at_once(70, 8))
+    features[69], labels[69], times[69] = features[66], (labels[66] + 1) % CLASSES, times[66]
+    known_at[69] = known_at[68]
+
+    def past(count: int, *corrected: tuple[int, float]) -> Corrected:
+        kept = (features[:count], labels[:count], times[:count], known_at[:count])
+        return Corrected({"x": kept[0]}, *kept, corrected=corrected)
+
+    asked = ({"x": features[:3]}, features[:3], (known_at[68:69] + 1).repeat(3))
+    live = fresh(past(69))
+    live.answer(*asked)
+    after = past(70, (66, known_at[68].item()))
+    live.follow(after)
+    assert torch.equal(live.answer(*asked).heads, fresh(after).answer(*asked).heads)

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import torch
 
-from recollect.comparison.runs import held_out_stream
+from recollect.comparison.runs import held_out_stream, newest_of_past
 from recollect.errors import DataError, SettingError
 from recollect.evaluation.results import COLUMNS
 from recollect.reproduction import drift
@@ -60,7 +60,13 @@ def test_the_report_has_every_model_and_figure(tmp_path: Path) -> None:
         assert 0 <= model["accuracy"]["mean"] <= 1
         assert set(model["in_distribution"]) == {"mean", "std", "seeds"}
         assert model["accuracy"]["std"] is None  # of one seed
-    assert report["models"]["recollect"]["in_distribution"]["mean"] > 0.5
+    # As of everyone: trained before the newest part of the past, and asked that.
+    before = held_out_stream(stream)
+    with np.load(next(tmp_path.glob("parts/*/recollect_items-0-before.npz"))) as found:
+        right = found["log_probs"].argmax(1) == before.labels[before.asked]
+    assert len(right) == len(newest_of_past(stream))
+    assert report["models"]["recollect_items"]["in_distribution"]["mean"] == pytest.approx(right.mean())
+    assert right.mean() > 0.5
     assert set(report["bins"]) == names
     for name, bins in report["bins"].items():
         assert sum(each["rows"] for each in bins) == len(stream.asked)

@@ -8,7 +8,7 @@ import torch
 from recollect.client import Client, NewItem
 from recollect.deployed import Deployed
 from recollect.history.writer import HistoryWriter
-from recollect.serving.record import HeadsRecord
+from recollect.serving.record import FORMAT, HeadsRecord
 from tests.serving.server import served
 from tests.serving.test_service import ROW
 
@@ -28,9 +28,15 @@ def test_a_record_is_used_where_it_fits(place: Path, tmp_path: Path) -> None:
     assert HeadsRecord(again, tmp_path).load()
     assert scored(again) == scored(deployed)
     for name, tensor in deployed.live.record().items():
-        assert torch.equal(tensor, again.live.record()[name])
+        torch.testing.assert_close(again.live.record()[name], tensor, rtol=0, atol=0, equal_nan=True)
     data = record.path.read_bytes()
-    for damaged in (data[:-1], data[:-1] + b"x", b"{}\n" + data, b"", data.replace(b'"format": 3', b'"format": 2')):
+    for damaged in (
+        data[:-1],
+        data[:-1] + b"x",
+        b"{}\n" + data,
+        b"",
+        data.replace(f'"format": {FORMAT}'.encode(), b'"format": 2'),
+    ):
         record.path.write_bytes(damaged)
         assert not HeadsRecord(Deployed.open(place / "model", place / "history"), tmp_path).load()
     record.path.write_bytes(data)
