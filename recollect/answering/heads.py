@@ -96,8 +96,7 @@ class Heads:
 
     Of `record` they ask what network and trees say together of items without context, and what the heads said of them.
     `untrained_from` is the first position that network and trees were not trained on: only from there on do these
-    answers tell how far to correct others. Heads have been asked of the first `told_of` untrained items in order, or of
-    all (None).
+    answers tell how far to correct others.
     """
 
     predictor: Predictor
@@ -106,7 +105,6 @@ class Heads:
     untrained_from: int
     regressions: Regressions
     pools: Pools
-    told_of: int | None = None
 
     @torch.no_grad()
     def answers(self, inputs: Inputs) -> HeadAnswers:
@@ -127,9 +125,7 @@ class Heads:
         rest = first_pool[:, :known].logsumexp(1, keepdim=True)
         found = [first_pool]
         for window in REPOOLED:
-            by_all = self.pools.answers(
-                others, self._pool_weights, visible, window, untrained, self.record.told, self.told_of
-            )
+            by_all = self.pools.answers(others, self._pool_weights, visible, window, untrained, self.record.told)
             found.append(torch.cat([by_all + rest, first_pool[:, known:]], dim=1))
         return replace(said, log_probs=torch.cat([said.log_probs[:, :POOLED], torch.stack(found, dim=1)], dim=1))
 

@@ -90,7 +90,6 @@ class Live:
         self._regressions, self._pools = Regressions(), Pools()
         self.unscored = 0
         self._unscored_from: int | None = None
-        self._untold_from: int | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -143,15 +142,7 @@ class Live:
 
     @property
     def heads(self) -> Heads:
-        return Heads(
-            self.predictor,
-            self.lookup,
-            self._record,
-            self.untrained_from,
-            self._regressions,
-            self._pools,
-            None if self._untold_from is None else self._untold_from - self.untrained_from,
-        )
+        return Heads(self.predictor, self.lookup, self._record, self.untrained_from, self._regressions, self._pools)
 
     def answer(
         self,
@@ -280,8 +271,12 @@ class Live:
 
     def _untold(self, moments: Shaped[Tensor, " moments"]) -> Int[Tensor, " untold"]:
         """Items that pools are fitted to which hold at some moments, and that heads have not been asked of."""
-        positions = self._before(moments, POOLS_REACH if pools_for(self.num_classes) else 0)
+        positions = self._before(moments, self._pools_reach)
         return positions[~self._record.told.there[self.lookup.view.at("row", positions)]]
+
+    @property
+    def _pools_reach(self) -> int:
+        return POOLS_REACH if pools_for(self.num_classes) else 0
 
     def _times(self, positions: Int[Tensor, " items"]) -> Shaped[Tensor, " items"]:
         return self.lookup.view.at("time", positions)
@@ -291,14 +286,9 @@ class Live:
         return self.lookup.view.at("known_at", positions).argsort(stable=True)
 
     def _note_left(self, left: Int[Tensor, " left"], as_of: Shaped[Tensor, " batch"]) -> None:
-        """What was not asked of the heads: weights follow from what comes before the first that counts for them, and
-        pools from what comes before the first of all."""
-        in_order = left[left < self.lookup.view.tail_start]
-        counting = in_order[in_order >= self._first_counted(as_of)] if len(in_order) else in_order
-        self._unscored_from, self._untold_from = (
-            int(each.min()) if len(each) else None for each in (counting, in_order)
-        )
-        self.unscored = len(left)
+        """What was not asked of the heads: weights follow from what comes before the first that counts for them."""
+        counting = left[(left < self.lookup.view.tail_start) & (left >= self._first_counted(as_of))]
+        self._unscored_from, self.unscored = (int(counting.min()) if len(counting) else None), len(left)
 
     # What was computed, to be kept elsewhere
 
@@ -306,11 +296,10 @@ class Live:
         """What was computed of the newest items by stored row: what answers as of now, and of moments soon before,
         follow from. For the same model and the same history later on, `restore` spares computing it again."""
         view, most = self.lookup.view, max(2 * BLOCK, LONG_ITEMS)
-        first = max(self.untrained_from, len(view.items) - 2 * most)
-        newest = self._not_gone(torch.arange(first, len(view.items)))
+        newest = torch.arange(max(self.untrained_from, len(view.items) - 2 * most), len(view.items))
         # Where labels are late, what pools of the newest are fitted to may lie far before them.
-        positions = torch.cat([newest, self._before(self._times(newest[-most:]), POOLS_REACH)]).unique()
-        return self._record.of(view.at("row", positions))
+        before = self._before(self._times(newest[-most:]), self._pools_reach)
+        return self._record.of(view.at("row", torch.cat([self._not_gone(newest), before]).unique()))
 
     def restore(self, record: dict[str, Tensor], rows_then: int) -> None:
         """Take over a `record` of a history that had so many rows. That it is of this model and of this history is for
@@ -408,9 +397,10 @@ class Live:
             losses = self._record.losses[view.at("row", positions)][:, places_of(kept)]
             # What is erased tells nothing any more. Items that had it as a precedent keep what the heads said of them.
             losses[torch.isin(positions, view.gone)] = 0.0
+            scored = int((~losses.isnan().any(1)).cumprod(0).sum())
+            done = len(known) + scored
             known = torch.cat([known, shared_after(known[-1], torch.nan_to_num(losses), prior(kept))])
-            if not bool(losses.isnan().any()):  # else they are those of someone in a hurry
-                self._weights[kept, block] = known
+            self._weights[kept, block] = known[:done]  # after what is not scored they are those of someone in a hurry
         return known
 
 

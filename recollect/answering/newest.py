@@ -82,9 +82,7 @@ class NewestFits(Generic[Fit]):
         if number <= 0:
             return None
         if (window, number) not in self._kept:
-            stop = number * (window // RENEWALS)
-            positions = untrained.between(self._places(untrained), max(0, stop - window), stop)
-            made = make(positions)
+            made = make(self.items(number, window, untrained)[1])
             if made is None:
                 return None
             self._kept[window, number] = made
@@ -92,6 +90,12 @@ class NewestFits(Generic[Fit]):
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         return self._kept[window, number]
+
+    def items(self, number: int, window: int, untrained: Untrained) -> tuple[int, Int[Tensor, " items"]]:
+        """How many items come before those of a fit, and their positions."""
+        stop = number * (window // RENEWALS)
+        start = max(0, stop - window)
+        return start, untrained.between(self._places(untrained), start, stop)
 
     def _places(self, untrained: Untrained) -> Int[Tensor, " late"]:
         if self._before is None:

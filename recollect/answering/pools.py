@@ -42,11 +42,9 @@ class Pools:
         window: int,
         untrained: Untrained,
         told: Told,
-        complete: int | None = None,
     ) -> Float[Tensor, "batch classes"]:
         """What the last pool fitted to items that an input may see makes of what the heads say; the weights that fits
-        `start` from, where there is none. Heads have been asked of all items, or of the first so many in order
-        (`complete`): then an earlier pool stands in, as in a service that has to hurry."""
+        `start` from, where there is none."""
         found = frozen(start, said.shape[2])(said)
         if not pools_for(said.shape[2]):
             return found
@@ -54,12 +52,19 @@ class Pools:
         numbers = self._fits.numbers(visible, window, untrained)
         for number in numbers.unique().tolist():
             fit = self._fits.get(number, window, untrained, make)
-            if fit is None and complete is not None:
-                fit = self._fits.get(min(number, complete // (window // RENEWALS)), window, untrained, make)
+            if fit is None:
+                # Someone is in a hurry: the last pool that is complete stands in.
+                fit = self._fits.get(self._complete(number, window, untrained, told), window, untrained, make)
             if fit is not None:
                 # All rows, so that an answer's bits don't depend on whose fit is another.
                 found = torch.where((numbers == number).unsqueeze(1), fit(said), found)
         return found
+
+    def _complete(self, number: int, window: int, untrained: Untrained, told: Told) -> int:
+        """The number of the last fit before the first item of this one that heads have not been asked of."""
+        start, positions = self._fits.items(number, window, untrained)
+        before = int(told.there[untrained.view.at("row", positions)].cumprod(0).sum())
+        return (start + before) // (window // RENEWALS)
 
 
 def _fitted(

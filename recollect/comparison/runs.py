@@ -209,4 +209,5 @@ def newest_of_past(stream: Stream) -> NDArray[np.int64]:
 
 def held_out_stream(stream: Stream) -> Stream:
     """The past alone, with its newest part to be asked."""
-    return replace(stream.take(stream.past), cutoff=stream.time[newest_of_past(stream)[0]].item())
+    past, newest = stream.take(stream.past), newest_of_past(stream)
+    return replace(past, cutoff=stream.time[newest[0]].item()) if len(newest) else past

@@ -138,21 +138,16 @@ def _add_ours(stream: Stream, seeds: Sequence[int], scale: Scale, runs: Runs, di
     Each is trained once more before the newest part of the past and asked that, as peers are: these rows decide when
     the training of the first one stops, and much else of it.
     """
-    before = held_out_stream(stream) if len(stream.past) >= LEAST_PAST else None
-    if before is not None and len(before.past) < LEAST_PAST:  # labels come late
-        before = None
+    before = held_out_stream(stream)
+    tells = len(before.past) >= LEAST_PAST and len(before.asked) > 0
     for seed in seeds:
         for name, retrieve in (("recollect", "labels"), ("recollect_items", "items")):
             found = kept.get(f"{name}-{seed}", partial(_ours, stream, seed, scale, display, name, retrieve))
-            earlier = None
-            if before is not None:
-                compute = partial(_ours, before, seed, scale, display, f"{name}, before", retrieve)
-                earlier = kept.get(f"{name}-{seed}-before", compute)
+            compute = partial(_ours, before, seed, scale, display, f"{name}, before", retrieve)
+            earlier = kept.get(f"{name}-{seed}-before", compute) if tells else None
             shown = {name: "log_probs"} | ({"no_context": "no_context"} if retrieve == "labels" else {})
             for model, answers in shown.items():
-                told = None
-                if before is not None and earlier is not None:
-                    told = accuracy(earlier[answers], before.labels[before.asked])
+                told = None if earlier is None else accuracy(earlier[answers], before.labels[before.asked])
                 runs.add(model, found[answers], float(found["seconds"]), told)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recollect.deployed import Deployed
 
-FORMAT = 4
+FORMAT = 5
 
 
 class HeadsRecord:

@@ -31,9 +31,9 @@ def told_of(rows: int = ITEMS) -> Told:
 
 def asked(stops: Tensor, told: Told, labels: Tensor = LABELS, kept: Pools | None = None) -> Tensor:
     """What inputs are answered of whom heads say the same, and that see so many items."""
-    seen, untrained = Visible(torch.zeros_like(stops), stops), Untrained(view_of(labels), FIRST)
-    said, complete = SAID[:1].expand(len(stops), -1, -1), int(told.there.sum()) - FIRST
-    return (kept or Pools()).answers(said, START, seen, WINDOW, untrained, told, complete)
+    seen = Visible(torch.zeros_like(stops), stops)
+    said = SAID[:1].expand(len(stops), -1, -1)
+    return (kept or Pools()).answers(said, START, seen, WINDOW, Untrained(view_of(labels), FIRST), told)
 
 
 def by_hand(first: int, stop: int, labels: Tensor = LABELS) -> Tensor:
