@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from river.datasets import base, synth
 
+from recollect.data.electricity import electricity_table
 from recollect.data.embedding import EmbedderSpec, load_embedder
 from recollect.data.embedding_cache import embed_column
 from recollect.data.intake import fit_intake
@@ -21,7 +22,7 @@ from recollect.data.schema import TableSchema
 from recollect.evaluation.stream import Stream
 from recollect.evaluation.table_stream import make_stream
 from recollect.reproduction.reviews_stream import reviews_stream
-from recollect.reproduction.tables import ELECTRICITY, TRAINED_SHARE, accidents_stream, electricity_table
+from recollect.reproduction.tables import ELECTRICITY, TRAINED_SHARE, accidents_stream
 
 ROWS = 20_000
 BINS = 10
@@ -93,7 +94,7 @@ def _sea(rule: int) -> base.Dataset:
 
 
 def _electricity(late: int) -> Stream:
-    table = electricity_table()
+    table = electricity_table().drop("time")
     return _table(table.head(int(TRAINED_SHARE * table.height)), 0.5, late, ELECTRICITY)
 
 
@@ -101,7 +102,7 @@ def _accidents(path: Path, cache: Path) -> Stream:
     with TemporaryDirectory() as folder:
         past = Path(folder) / "past.csv"
         pl.read_csv(path).filter(pl.col("year_acc") < 2019).write_csv(past)
-        return accidents_stream(past, cache, 2018)
+        return accidents_stream(past, cache, 2018)[0]
 
 
 def _reviews(path: Path, cache: Path) -> Stream:

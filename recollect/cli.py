@@ -27,6 +27,7 @@ from recollect.cli_reproduce import (
     accidents,
     electricity,
     reviews,
+    rotating_table,
     tradeoff,
     use_threads,
 )
@@ -72,7 +73,7 @@ for on_a_model in (train, ingest, predict, explain, replay):
     app.command()(on_a_model)
 app.command()(serve)
 app.command()(plan)
-for command in (reviews, electricity, accidents, ablation, tradeoff):
+for command in (reviews, electricity, accidents, rotating_table, ablation, tradeoff):
     reproduce.command()(command)
 
 

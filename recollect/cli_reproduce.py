@@ -329,6 +329,7 @@ def electricity(
 def accidents(
     accidents: Annotated[Path, typer.Option(help="The table of US accidents as CSV, .gz too.", exists=True)],
     cutoff: Annotated[int, typer.Option(help="The year training ends.")] = 2019,
+    bad_rows: BadRowsOption = "fail",
     cache: CacheOption = None,
     scale: ScaleOption = "default",
     seed: SeedOption = None,
@@ -349,9 +350,34 @@ def accidents(
     use_threads(threads)
     out = out or Path("runs") / f"accidents-{scale}"
     with report_in(settings, out, as_json):
-        stream = accidents_stream(accidents, cache or default_cache(), cutoff)
-        spans = {"period": LONGEST_SEASON, "year": FOUR_SEASONS}
-        _compare(stream, "accidents", scale, seed, out, force, part or WITHOUT_PAPER, **spans)
+        stream, summary = accidents_stream(accidents, cache or default_cache(), cutoff, bad_rows=bad_rows)
+        typer.echo(f"{accidents.name}: {summary}")
+        others = {"period": LONGEST_SEASON, "year": FOUR_SEASONS, "reading": summary.to_json()}
+        _compare(stream, "accidents", scale, seed, out, force, part or WITHOUT_PAPER, **others)
+
+
+def rotating_table(
+    scale: ScaleOption = "default",
+    seed: SeedOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    threads: ThreadsOption = None,
+    part: FewerPartsOption = None,
+) -> None:
+    """The paper's rotating boundary as rows of a table: what any table gets, all heads and peers, nothing set.
+
+    Example: recollect reproduce rotating-table --seed 0
+    """
+    settings = dict(locals())
+    from recollect.reproduction.tables import ROTATING_BIN, rotating_stream
+
+    use_threads(threads)
+    out = out or Path("runs") / f"rotating-table-{scale}"
+    with report_in(settings, out, as_json):
+        spans = {"period": ROTATING_BIN, "year": 4 * ROTATING_BIN}
+        _compare(rotating_stream(), "rotating-table", scale, seed, out, force, part or WITHOUT_PAPER, **spans)
 
 
 def _compare(

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from rich.console import Console
 
 from recollect.comparison.compare import Options
 from recollect.comparison.spans import length_from, span_from
+from recollect.data.electricity import electricity_table
 from recollect.data.events import Events
 from recollect.data.inference import infer_schema
 from recollect.data.reading import Summary, first_rows, read_all
@@ -106,14 +105,6 @@ def read_table(
     _check_ids(events)
     _check_classes(events, schema)
     return events, schema, reading.summary
-
-
-def electricity_table() -> pl.DataFrame:
-    """The Australian electricity market, which ships with the package, with the time of each half-hour."""
-    with files("recollect.data").joinpath("electricity.csv.gz").open("rb") as file:
-        table = pl.read_csv(file.read())
-    start = datetime(1996, 5, 7, tzinfo=UTC)
-    return table.with_columns(time=pl.Series([start + index * timedelta(minutes=30) for index in range(table.height)]))
 
 
 def _check_ids(events: Events) -> None:

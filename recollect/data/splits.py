@@ -115,12 +115,9 @@ def quarters(time: NDArray[np.int64]) -> NDArray[np.int64]:
     return found - found.min() if len(found) else found
 
 
-def draw_from_bins(
-    bins: NDArray[np.int64], excluded: Rows, generator: np.random.Generator, *, per_bin: int = 10_000
-) -> Rows:
-    """Up to `per_bin` rows of every bin, drawn at random from those that are not excluded."""
-    free = np.setdiff1d(np.arange(len(bins)), excluded)
-    shuffled = generator.permutation(free)
+def draw_from_bins(bins: NDArray[np.int64], generator: np.random.Generator, *, per_bin: int) -> Rows:
+    """Up to `per_bin` rows of every bin, drawn at random."""
+    shuffled = generator.permutation(len(bins))
     # Of a shuffled bin the first so many: a stable sort leaves the rows of a bin as they were shuffled.
     shuffled = shuffled[np.argsort(bins[shuffled], kind="stable")]
     _, starts, counts = np.unique(bins[shuffled], return_index=True, return_counts=True)

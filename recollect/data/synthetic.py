@@ -134,6 +134,13 @@ class RotatingTask:
             times=times[:, :-1],
         )
 
+    def rows(
+        self, moments: Float[Tensor, " rows"], generator: Generator
+    ) -> tuple[Float[Tensor, "rows feature_dim"], Int[Tensor, " rows"]]:
+        """One row at each moment, with its label: a history that all inputs share."""
+        labels = torch.randint(2, (1, len(moments)), generator=generator)
+        return self._covariates(moments.unsqueeze(0), labels, generator)[0], labels[0]
+
     def _covariates(
         self, times: Float[Tensor, "batch items"], labels: Int[Tensor, "batch items"], generator: Generator
     ) -> Float[Tensor, "batch items feature_dim"]:

@@ -46,7 +46,7 @@ def reviews_stream(
     periods = quarters(reviews.time) if bins is None else equal_bins(reviews.time, bins)
     drawn = None
     if bins is not None:
-        drawn = draw_from_bins(periods, past[:0], np.random.default_rng(0), per_bin=PER_BIN)
+        drawn = draw_from_bins(periods, np.random.default_rng(0), per_bin=PER_BIN)
     return Stream(
         features,
         specs,

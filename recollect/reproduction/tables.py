@@ -1,21 +1,26 @@
-"""Two public tables as streams: the Australian electricity market, which ships with the package, and US accidents."""
+"""Tables as streams: two public ones, the Australian electricity market and US accidents, and the paper's rotating
+boundary as rows that come one after another."""
 
 from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import torch
+from numpy.typing import NDArray
 
+from recollect.data.electricity import electricity_table
 from recollect.data.embedding_cache import embed_column
+from recollect.data.events import Events
 from recollect.data.intake import fit_intake, loaded
+from recollect.data.reading import BadRows, Summary, read_all
 from recollect.data.schema import TableSchema
+from recollect.data.synthetic import RotatingTask
 from recollect.errors import DataError
 from recollect.evaluation.stream import Stream
 from recollect.evaluation.table_stream import make_stream
 
-HALF_HOUR = 30 * 60 * 10**9
-DAY = 48 * HALF_HOUR
+DAY = 24 * 3600 * 10**9
 TRAINED_SHARE = 0.3
 ELECTRICITY = TableSchema(label="target", numeric=tuple(f"feat_{number}" for number in range(1, 7)))
 
@@ -29,58 +34,90 @@ ACCIDENTS = TableSchema(
     categorical=("day_of_week_acc", "Nautical_Twilight", "season_acc"),
     text=("Description",),
 )
+_WHEN = TableSchema(
+    label="target",
+    numeric=(*ACCIDENTS.numeric, "year_acc"),
+    categorical=ACCIDENTS.categorical,
+    text=ACCIDENTS.text,
+)
+"""What is read of the accidents: the year too, which is no feature."""
 
-
-def electricity_table() -> pl.DataFrame:
-    """45,312 half-hours from May 1996, in order."""
-    with files("recollect.data").joinpath("electricity.csv.gz").open("rb") as file:
-        return pl.read_csv(file.read())
+ROTATING_ROWS = 20_000
+ROTATING_CUTOFF, ROTATING_BIN = 0.5, 0.05
+"""Of time from 0 to 1: where training ends, and how long a bin is."""
 
 
 def electricity_stream(label_delay: int = 0) -> Stream:
     """The market, trained on the first 30% of it and judged by quarters of 90 days."""
     table = electricity_table()
-    start = int(datetime(1996, 5, 7, tzinfo=UTC).timestamp()) * 10**9
-    time = start + HALF_HOUR * np.arange(table.height, dtype=np.int64)
+    time = table["time"].dt.cast_time_unit("ns").to_physical().to_numpy()
     cutoff = int(time[int(TRAINED_SHARE * table.height)])
-    return _stream(table, ELECTRICITY, time, time + label_delay, (time - cutoff) // (90 * DAY), cutoff, {})
+    labels = table["target"].to_numpy().astype(np.int64)
+    bins = (time - cutoff) // (90 * DAY)
+    return _stream(table, labels, ELECTRICITY, time, time + label_delay, bins, cutoff, {})
 
 
-def accidents_stream(path: Path, cache: Path, year: int = 2019) -> Stream:
-    """Accidents season by season, trained on what came before a year. Labels of a season are known when it is over:
-    rows of one season have one time, so they never see each other."""
-    table = pl.read_csv(path)
-    missing = {*ACCIDENTS.features, "target", "year_acc"} - set(table.columns)
-    if missing:
-        raise DataError(f"{path.name} has no column {min(missing)}: give the table of US accidents")
-    season = table["season_acc"].replace({"fall": "autumn"}).to_list()
-    unknown = set(season) - set(SEASONS)
-    if unknown:
-        raise DataError(f"{path.name} has the season {min(unknown)!r}: seasons are {', '.join(SEASONS)}")
-    number = 4 * table["year_acc"].to_numpy() + np.array([SEASONS.index(each) for each in season])
+def accidents_stream(
+    path: Path, cache: Path, year: int = 2019, *, bad_rows: BadRows = "fail"
+) -> tuple[Stream, Summary]:
+    """Accidents season by season, trained on what came before a year, and what was left out when they were read.
+
+    Labels of a season are known when it is over: rows of one season have one time, so they never see each other.
+    """
+    events, reading = read_all(path, _WHEN, bad_rows=bad_rows, labels=(0.0, 1.0))
+    number = _numbers_of_seasons(events, path)
     order = np.argsort(number, kind="stable")
-    number, table = number[order], table[order]
+    number, events = number[order], events.take(order)
     starts = {
         each: int(datetime(each // 4, 1 + 3 * (each % 4), 1, tzinfo=UTC).timestamp()) * 10**9
         for each in np.unique(number).tolist()
     }
     time = np.array([starts[each] for each in number.tolist()], dtype=np.int64)
     cutoff = int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 10**9
-    texts = embed_column(table["Description"].to_list(), loaded("wordllama"), cache)
-    return _stream(table, ACCIDENTS, time, time, number.astype(np.int64), cutoff, {"Description": texts})
+    texts = embed_column(events.columns["Description"].fill_null("").to_list(), loaded("wordllama"), cache)
+    assert events.label is not None
+    labels = events.label.cast(pl.Int64).to_numpy()
+    stream = _stream(events.columns, labels, ACCIDENTS, time, time, number, cutoff, {"Description": texts})
+    return stream, reading.summary
+
+
+def _numbers_of_seasons(events: Events, path: Path) -> NDArray[np.int64]:
+    """Four for each year."""
+    season = events.columns["season_acc"].replace({"fall": "autumn"}).to_list()
+    year = events.columns["year_acc"].to_list()
+    for row, (when, of_year) in enumerate(zip(season, year, strict=True)):
+        if when not in SEASONS or of_year is None or not 1970 <= of_year <= 2261:
+            raise DataError(
+                f"{path.name}, row {events.rows[row] + 1}: season_acc is {when!r} and year_acc {of_year}, but seasons "
+                f"are {', '.join(SEASONS)} or fall, and years from 1970 on: mend the row, or remove it"
+            )
+    found: NDArray[np.int64] = 4 * np.array(year, np.int64) + np.array([SEASONS.index(each) for each in season])
+    return found
+
+
+def rotating_stream(rows: int = ROTATING_ROWS) -> Stream:
+    """The rotating boundary as a table of numbers: rows at uniform moments, each of which sees all before it."""
+    generator = torch.Generator().manual_seed(0)
+    task = RotatingTask.draw(generator, dates=False)
+    moments = torch.rand(rows, generator=generator, dtype=torch.float64).sort().values
+    x, labels = task.rows(moments, generator)
+    table = pl.DataFrame(x.numpy(), schema=[f"x{column}" for column in range(x.shape[1])])
+    schema, time = TableSchema(label="label", numeric=tuple(table.columns)), moments.numpy()
+    bins = np.floor((time - ROTATING_CUTOFF) / ROTATING_BIN).astype(np.int64)
+    return _stream(table, labels.numpy(), schema, time, time, bins, ROTATING_CUTOFF, {})
 
 
 def _stream(
     table: pl.DataFrame,
+    labels: NDArray[np.int64],
     schema: TableSchema,
     time: np.ndarray,
     known_at: np.ndarray,
-    bins: np.ndarray,
-    cutoff: int,
+    bins: NDArray[np.int64],
+    cutoff: int | float,
     embeddings: dict[str, np.ndarray],
 ) -> Stream:
     past = np.flatnonzero(known_at < cutoff)
-    labels = table["target"].to_numpy().astype(np.int64)
     intake = fit_intake(table, past, schema, "wordllama" if embeddings else None, embeddings, labels, time, known_at)
     classes = int(labels[past].max()) + 1
     return make_stream(table, intake, embeddings, labels, time, known_at, bins, cutoff, classes)

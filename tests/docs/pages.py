@@ -64,7 +64,7 @@ def write_readme_files() -> None:
     """What the README takes for granted: a table of one's own, and newer rows of it."""
     import polars as pl
 
-    from recollect.comparison.settings import electricity_table
+    from recollect.data.electricity import electricity_table
 
     table = electricity_table()[:200].rename({"target": "fraud", "time": "created_at"})
     moments = [datetime(2024, 1, 1) + timedelta(hours=6 * row) for row in range(table.height)]

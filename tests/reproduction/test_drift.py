@@ -1,32 +1,16 @@
-"""The comparison on real rows, small: the report's shape, and streams that know nothing of their future."""
+"""The comparison on real rows, small: the report's shape, and what is held out for it."""
 
 import json
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
-import torch
 
 from recollect.comparison.runs import held_out_stream, newest_of_past
-from recollect.errors import DataError, SettingError
+from recollect.errors import SettingError
 from recollect.evaluation.results import COLUMNS
 from recollect.reproduction import drift
-from recollect.reproduction.tables import DAY, HALF_HOUR, accidents_stream, electricity_stream
-from tests.shared_data import shared
-
-
-def test_electricity_leaves_out_what_never_moved_before_the_cutoff() -> None:
-    stream = electricity_stream()
-    assert len(stream) == 45_312
-    assert len(stream.past) == int(0.3 * 45_312)
-    assert stream.model_table.shape == (45_312, 3)
-    before = stream.model_table[: len(stream.past)]
-    assert np.allclose(before.mean(0), 0, atol=1e-3)
-    assert bool((stream.model_table <= before.max(0) + 1e-6).all())
-    late = electricity_stream(DAY)
-    assert bool((late.known_at - late.time == DAY).all())
-    assert len(late.past) == len(stream.past) - DAY // HALF_HOUR
+from recollect.reproduction.tables import electricity_stream
 
 
 def test_the_report_has_every_model_and_figure(tmp_path: Path) -> None:
@@ -98,22 +82,3 @@ def test_held_out_rows_are_the_newest_of_the_past() -> None:
     assert len(before) == len(whole.past)
     assert len(before.asked) == pytest.approx(0.15 * len(before), abs=2)
     assert before.time[-1] < whole.cutoff
-
-
-def test_accidents_of_a_season_never_see_each_other(tmp_path: Path) -> None:
-    table = pl.read_csv(shared("us_accidents.csv.gz")).sample(300, seed=0)
-    table.write_csv(tmp_path / "few.csv")
-    stream = accidents_stream(tmp_path / "few.csv", tmp_path / "cache")
-    assert len(np.unique(stream.time)) == len(np.unique(stream.bins))
-    assert "target_multi" not in [spec.name for spec in stream.specs]
-    assert stream.features["Description"].shape == (300, 256)
-    assert torch.equal(
-        stream.features["Description"],
-        accidents_stream(tmp_path / "few.csv", tmp_path / "cache").features["Description"],
-    )
-
-
-def test_a_table_that_is_not_the_accidents_is_named(tmp_path: Path) -> None:
-    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(DataError, match=r"other.csv has no column .*: give the table of US accidents"):
-        accidents_stream(tmp_path / "other.csv", tmp_path)
