@@ -14,6 +14,7 @@ from hypothesis import given
 from recollect.data.features import FARTHEST, MOST_CATEGORIES, NUMBERS, RARE, FeatureMap, fit_features
 from recollect.data.schema import TableSchema
 from recollect.errors import DataError
+from recollect.model.encoders import FlatEncoder
 
 SCHEMA = TableSchema(label="label", numeric=("a", "b"), categorical=("colour",), text=("said",))
 
@@ -162,6 +163,14 @@ def test_there_is_an_end_to_categories() -> None:
     names = [f"user {row // RARE:05}" for row in range((MOST_CATEGORIES + 10) * RARE)]
     features = fit_features(pl.DataFrame({"user": names}), TableSchema(label="label", categorical=("user",)))
     assert features.specs[0].width == MOST_CATEGORIES + 1
+
+
+def test_fourier_bands_of_all_numbers_reach_the_network() -> None:
+    features = fit_features(past(), SCHEMA, embeddings(), bands=4)
+    numbers = features.specs[0]
+    assert (numbers.name, numbers.bands) == (NUMBERS, 4)
+    encoded = FlatEncoder([numbers])({NUMBERS: features(past(), embeddings())[NUMBERS]}, (past().height,))
+    assert encoded.shape == (past().height, numbers.width * (2 * 4 + 1))
 
 
 def test_as_json_and_back() -> None:
