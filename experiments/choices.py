@@ -21,7 +21,7 @@ from streams import streams
 from torch import Tensor
 
 from recollect.answering import heads
-from recollect.cli_reproduce import default_cache
+from recollect.cli_options import default_cache
 from recollect.comparison.runs import asked_and_before
 from recollect.config import recipe_named, with_model
 from recollect.evaluation.metrics import MEASURES, mean_over_bins

@@ -9,7 +9,6 @@ by a vote of the 32 nearest under each kind of key. Prints one JSON object as it
 
 import argparse
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,9 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.cli_options import default_cache
 from recollect.data.embedding import EmbedderSpec, load_embedder
 from recollect.data.embedding_cache import embed_column
-from recollect.data.keys import first_columns, fit_pca
+from recollect.data.key_fitting import fit_pca
+from recollect.data.keys import first_columns
 from recollect.data.reviews import read_reviews, start_of
 from recollect.data.words import fit_word_scores
 from recollect.evaluation.metrics import accuracy, balanced_accuracy
@@ -60,7 +61,7 @@ def main() -> None:
     parser.add_argument("--cutoff", type=int, default=2012)
     parser.add_argument("--embedder", action="append")
     arguments = parser.parse_args()
-    cache = Path(os.environ.get("RECOLLECT_CACHE") or Path.home() / ".cache" / "recollect")
+    cache = default_cache()
     reviews, _ = read_reviews(arguments.reviews)
     rows = np.flatnonzero((reviews.time >= start_of(2009)) & (reviews.time < start_of(2015)))
     rows = np.sort(np.random.default_rng(0).permutation(rows)[: arguments.rows])

@@ -16,21 +16,9 @@ from recollect.cli_compare import compare
 from recollect.cli_config import ConfigOption, JsonOption, report_in
 from recollect.cli_history import history
 from recollect.cli_model import explain, ingest, predict, replay, train
+from recollect.cli_options import ForceOption, OutOption, ScaleOption, SeedOption, ThreadsOption, use_threads
 from recollect.cli_plan import plan
-from recollect.cli_reproduce import (
-    ForceOption,
-    OutOption,
-    ScaleOption,
-    SeedOption,
-    ThreadsOption,
-    ablation,
-    accidents,
-    electricity,
-    reviews,
-    rotating_table,
-    tradeoff,
-    use_threads,
-)
+from recollect.cli_reproduce import ablation, accidents, electricity, reviews, rotating_table, tradeoff
 from recollect.cli_serve import serve
 from recollect.errors import RecollectError, told
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from recollect.cli_config import ConfigOption, JsonOption, report_in, told_how_to_go_on
-from recollect.cli_reproduce import (
+from recollect.cli_options import (
     BadRowsOption,
     CacheOption,
     CategoricalColumns,
@@ -100,7 +100,7 @@ def compare(
     Example: recollect compare events.csv --time created_at --label fraud --label-delay 7d
     """
     settings = dict(locals())
-    from recollect.cli_reproduce import default_cache, use_threads
+    from recollect.cli_options import default_cache, use_threads
     from recollect.comparison import settings as reading
     from recollect.comparison.compare import compare as run
     from recollect.data.embedding import EmbedderSpec

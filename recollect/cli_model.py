@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recollect.cli_config import ConfigOption, JsonOption, SharedConfigOption, echo_json, told_as_json, write_config
-from recollect.cli_reproduce import (
+from recollect.cli_options import (
     BadRowsOption,
     CacheOption,
     CategoricalColumns,
@@ -85,7 +85,7 @@ def train(
     Example: recollect train events.csv --label fraud --model ./model --history ./history
     """
     settings = dict(locals())
-    from recollect.cli_reproduce import default_cache, use_threads
+    from recollect.cli_options import default_cache, use_threads
     from recollect.comparison.settings import cutoff_in, delay_from, read_table
     from recollect.data.embedding import EmbedderSpec
     from recollect.deployed import append_events, create_history, intake_of
@@ -158,7 +158,7 @@ def ingest(
 
     Example: recollect ingest new.jsonl --model ./model --history ./history
     """
-    from recollect.cli_reproduce import default_cache
+    from recollect.cli_options import default_cache
     from recollect.comparison.settings import delay_from
     from recollect.data.reading import read_events
     from recollect.deployed import intake_of
@@ -197,7 +197,7 @@ def predict(
     Example: recollect predict today.csv --model ./model --history ./history --out answers.parquet
     """
     settings = dict(locals())
-    from recollect.cli_reproduce import use_threads
+    from recollect.cli_options import use_threads
     from recollect.evaluation.answer_table import answer_table, check_table_path, write_table
 
     if out is not None:
@@ -289,7 +289,7 @@ def replay(
     Example: recollect replay --model ./model --history ./history --out answers.parquet --against before.parquet
     """
     settings = dict(locals())
-    from recollect.cli_reproduce import use_threads
+    from recollect.cli_options import use_threads
     from recollect.comparison.replaying import replay_history
 
     use_threads(threads)
@@ -315,7 +315,7 @@ def _open(
     """
     import numpy as np
 
-    from recollect.cli_reproduce import default_cache
+    from recollect.cli_options import default_cache
     from recollect.comparison.settings import moment_from
     from recollect.data.reading import first_rows, read_all
     from recollect.deployed import Deployed, rows_schema

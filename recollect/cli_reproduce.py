@@ -1,6 +1,5 @@
 """The commands under `recollect reproduce` that take real data: thin, like the rest of the command line."""
 
-import os
 from enum import StrEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -8,6 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recollect.cli_config import ConfigOption, JsonOption, report_in
+from recollect.cli_options import (
+    PROMPT_HELP,
+    BadRows,
+    BadRowsOption,
+    CacheOption,
+    EmbedBackendOption,
+    EmbedderOption,
+    EmbedTokensOption,
+    EmbedWidthOption,
+    ForceOption,
+    OutOption,
+    Scale,
+    ScaleOption,
+    SeedOption,
+    ThreadsOption,
+    default_cache,
+    use_threads,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,18 +35,14 @@ if TYPE_CHECKING:
     from recollect.data.reviews import Rule
     from recollect.evaluation.stream import Stream
 
-Scale = Literal["quick", "default", "paper"]
-ScaleOption = Annotated[
-    Scale, typer.Option(help="quick: minutes; default: the published figures; paper: the paper's sizes.")
+SmallScaleOption = Annotated[
+    Literal["quick", "default"], typer.Option(help="quick: minutes; default: the published figures.")
 ]
-SmallScaleOption = Annotated[Literal["quick", "default"], typer.Option(help="quick: minutes; default: hours.")]
-SeedOption = Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0, 1 and 2")]
 FirstSeedOption = Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0")]
-OutOption = Annotated[
-    Path | None, typer.Option(help="Where the report goes.", show_default="runs/NAME-SCALE", file_okay=False)
+ReviewPromptOption = Annotated[
+    str | None,
+    typer.Option(help=PROMPT_HELP, show_default="the paper's, for models that take an instruction"),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite a result that is already there.")]
-ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default="all cores")]
 
 
 class Part(StrEnum):  # typer takes no lists of literals
@@ -81,54 +94,6 @@ FewerPartsOption = Annotated[
     typer.Option(help="Run this part; may be repeated. paper: the paper's recipe.", show_default="ours and peers"),
 ]
 WITHOUT_PAPER = (Part.ours, Part.peers)
-CacheOption = Annotated[
-    Path | None,
-    typer.Option(help="Where embeddings are kept.", show_default="$RECOLLECT_CACHE or ~/.cache/recollect"),
-]
-EmbedderOption = Annotated[
-    str, typer.Option(help="wordllama, minilm, or a name or path of a sentence-transformers model.")
-]
-EmbedWidthOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="Keep the first so many columns of an embedding.", show_default="all"),
-]
-EmbedTokensOption = Annotated[
-    int | None, typer.Option(min=1, help="Cut texts after so many tokens.", show_default="by the model")
-]
-EmbedBackendOption = Annotated[
-    Literal["torch", "openvino"] | None,
-    typer.Option(help="What runs the embedder; openvino: 8 bits on the CPU.", show_default="torch"),
-]
-PROMPT_HELP = "Put this before every text, such as $'Instruct: TASK\\nQuery:' for Qwen3-Embedding."
-EmbedPromptOption = Annotated[str | None, typer.Option(help=PROMPT_HELP, show_default="the model's own")]
-ReviewPromptOption = Annotated[
-    str | None,
-    typer.Option(help=PROMPT_HELP, show_default="the paper's, for models that take an instruction"),
-]
-TextColumns = Annotated[
-    list[str] | None, typer.Option(help="A column of texts; may be repeated.", show_default="inferred")
-]
-NumericColumns = Annotated[
-    list[str] | None, typer.Option(help="A column of numbers; may be repeated.", show_default="inferred")
-]
-CategoricalColumns = Annotated[
-    list[str] | None, typer.Option(help="A column of categories; may be repeated.", show_default="inferred")
-]
-EmbeddingColumns = Annotated[
-    list[str] | None, typer.Option(help="A column of lists of numbers; may be repeated.", show_default="inferred")
-]
-TimeUnitOption = Annotated[
-    Literal["datetime", "seconds", "milliseconds", "microseconds", "nanoseconds", "number"] | None,
-    typer.Option(help="What times are: dates, counts since 1970, or plain numbers.", show_default="inferred"),
-]
-LabelDelayOption = Annotated[
-    str, typer.Option(help="How long after its row a label is known: 7d, 12h, 30m, or a plain number.")
-]
-IgnoredColumns = Annotated[
-    list[str] | None, typer.Option(help="A column not to look at; may be repeated.", show_default="inferred")
-]
-BadRows = Literal["fail", "skip", "file"]
-BadRowsOption = Annotated[BadRows, typer.Option(help="What a row does that can't be used: stop, be counted, be kept.")]
 
 
 def reviews(
@@ -406,15 +371,3 @@ def _compare(
         peer_names=DEFAULT if "peers" in parts else (),
         **others,
     )
-
-
-def default_cache() -> Path:
-    """Where what is slow to compute is kept between runs."""
-    return Path(os.environ.get("RECOLLECT_CACHE") or Path.home() / ".cache" / "recollect")
-
-
-def use_threads(threads: int | None) -> None:
-    if threads is not None:  # otherwise torch takes all cores by itself
-        import torch
-
-        torch.set_num_threads(threads)

@@ -41,7 +41,7 @@ def serve(
 
     Example: recollect serve ./model --history ./history
     """
-    from recollect.cli_reproduce import use_threads
+    from recollect.cli_options import use_threads
     from recollect.errors import SettingError
     from recollect.history.disk.ahead import Ahead
 

@@ -17,7 +17,8 @@ import torch
 from typer.testing import CliRunner
 
 from recollect.cli_history import history
-from recollect.data.keys import first_columns, fit_pca
+from recollect.data.key_fitting import fit_pca
+from recollect.data.keys import first_columns
 from recollect.errors import HistoryError, ItemError, RecollectError
 from recollect.history.files import schema_of
 from recollect.history.key_table import KeyTable

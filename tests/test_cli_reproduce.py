@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect.cli import app
-from recollect.cli_reproduce import TermName, TrickName, default_cache
+from recollect.cli_options import default_cache
+from recollect.cli_reproduce import TermName, TrickName
 from recollect.data.embedding import REVIEW_PROMPT, EmbedderSpec, load_embedder
 from recollect.evaluation.peers import DEFAULT
 from recollect.evaluation.results import COLUMNS

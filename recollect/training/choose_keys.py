@@ -12,7 +12,8 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from recollect.answering.heads import LONG, NEIGHBOURS, within
-from recollect.data.keys import KeyFunction, fit_pca, fit_pca_emphasising
+from recollect.data.key_fitting import fit_pca, fit_pca_emphasising
+from recollect.data.keys import KeyFunction
 from recollect.evaluation.stream import Stream
 from recollect.model.neighbours import nearest, vote
 from recollect.records import Visible

@@ -18,7 +18,8 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from recollect.config import TrainSettings
-from recollect.data.keys import KeyFunction, fit_projection
+from recollect.data.key_fitting import fit_projection
+from recollect.data.keys import KeyFunction
 from recollect.errors import SettingError
 from recollect.model.encoders import column_places
 from recollect.model.precedents import PrecedentClassifier

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect.cli import app
-from recollect.cli_reproduce import TimeUnitOption
+from recollect.cli_options import TimeUnitOption
 from recollect.comparison.compare import Options
 from recollect.comparison.settings import cutoff_from, cutoff_in, moment_from, read
 from recollect.comparison.spans import length_from, rough_text, span_from, span_text

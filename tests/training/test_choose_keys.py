@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from recollect.data.keys import KeyFunction, fit_pca
+from recollect.data.key_fitting import fit_pca
+from recollect.data.keys import KeyFunction
 from recollect.evaluation.stream import Stream
 from recollect.records import FeatureSpec
 from recollect.training.choose_keys import fit_keys

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recollect.config import TrainSettings, recipe_named
-from recollect.data.keys import fit_pca
+from recollect.data.key_fitting import fit_pca
 from recollect.errors import SettingError
 from recollect.evaluation.replay import replay
 from recollect.history.disk.schema import Column, Key, Schema
