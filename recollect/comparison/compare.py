@@ -11,7 +11,7 @@ from rich.console import Console
 
 from recollect import __version__
 from recollect.comparison.answers import write_every_answer
-from recollect.comparison.notes import delay_text, notes, reasons, window_note
+from recollect.comparison.notes import AT_ONCE, delay_text, notes, reasons, window_note
 from recollect.comparison.ours import Ours
 from recollect.comparison.page import write_page
 from recollect.comparison.runs import PARTS, Arrays, Kept, Runs, run_peers
@@ -173,7 +173,10 @@ def _show(report: dict[str, Any], out: Path) -> None:
     console.print(f"\n{report['verdict']['headline']}", style="bold")
     for line in report["verdict"]["lines"]:
         console.print(f"  {line}")
-    for note in report["notes"]:
+    delay = report["label_delay"]
+    if delay == AT_ONCE:
+        delay += "; where they come later, say so with --label-delay or --known-at"
+    for note in (delay, *report["notes"]):
         console.print(f"  note: {note}", style="dim")
     console.print(f"\nreport: {out / 'report.html'} (report.json and predictions.parquet beside it)")
 

@@ -11,6 +11,10 @@ from recollect.evaluation.output import moment
 from recollect.evaluation.stream import Stream
 from recollect.evaluation.table_stream import Prepared
 
+AT_ONCE = "labels are known at once"
+MOSTLY = 0.9
+"""Where one class has more of the rows than this, accuracy tells little."""
+
 
 def notes(prepared: Prepared, answers: LogProbs) -> list[str]:
     """Of the data, and of how our answers to the asked rows fared with classes that nobody was trained on."""
@@ -28,13 +32,21 @@ def notes(prepared: Prepared, answers: LogProbs) -> list[str]:
     for name in (*schema.numeric, *schema.categorical):
         missing = column_of(prepared.events.columns, name).is_null().mean()
         if isinstance(missing, float) and missing > 0:
-            found.append(f"{100 * missing:.0f}% of {name} is missing; that is a signal of its own")
+            share = f"{100 * missing:.0f}%" if missing >= 0.005 else "less than 1%"
+            found.append(f"{share} of {name} is missing; that is a signal of its own")
     words = prepared.intake.words
     for name in schema.text:
         if words is None or name not in words.columns:
             found.append(
                 f"of {name} the embedding alone is read: its words, fitted to earlier labels, don't foretell later ones"
             )
+    counts = np.bincount(stream.labels[stream.asked])
+    if counts.max() > MOSTLY * counts.sum():
+        found.append(
+            f"{100 * counts.max() / counts.sum():.0f}% of the rows after the cutoff are of class "
+            f"{prepared.classes[counts.argmax()]!r}: always answering it is right so often, so look at balanced "
+            "accuracy, auc and nll too"
+        )
     for code in range(stream.num_classes, len(prepared.classes)):
         found.append(_late_class(prepared, code, answers))
     return found
@@ -66,7 +78,7 @@ def window_note(stream: Stream, window: int | float, plain: bool) -> list[str]:
 def delay_text(stream: Stream, plain: bool) -> str:
     late = float(np.median(stream.known_at - stream.time))
     if late == 0:
-        return "labels are known at once"
+        return AT_ONCE
     return f"labels are known {rough_text(late, plain)} later (median)"
 
 

@@ -99,8 +99,9 @@ def judge(
     if never_refitted:
         who = ", ".join(sorted(never_refitted))
         lines.append(f"Never refitted, since too few rows were known in the span looked back on: {who}.")
-    if learning is not None:
-        lines.append(f"Best of those that learn from every label: {learning}, {found[learning]:.3f}.")
+    told = best_of([name for name in names if name in (*LEARNING, "previous_label")])
+    if told is not None:
+        lines.append(f"Best of those that learn from every label: {told}, {found[told]:.3f}.")
     apart, line = _how_far_apart(found, refits)
     return Verdict(helps, headline, lines + line, differences, apart)
 

@@ -3,6 +3,7 @@
 Guesses are simple, and each comes with its reason, because a person is meant to confirm them. Knows no files.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,6 +32,9 @@ table; with fewer that may be chance."""
 
 INDICES = ("unnamed: 0", "column 1", "index", "rownames")
 """What such a column is called: where rows were left out or shuffled afterwards, its name gives it away."""
+
+PANDAS_INDEX = r"__index_level_\d+__"
+"""What pandas calls an index that has no name in a file of Parquet."""
 
 ODD_NUMBERS = r"^\s*[-+]?\s*[$€£]?\s*\d[\d., ]*[%€]?\s*$"
 NUMBERED = "the number of the row: it tells nothing"
@@ -272,7 +276,7 @@ def _looks(values: pl.Series) -> tuple[str, str]:
 def _numbers_rows(values: pl.Series) -> bool:
     if not values.dtype.is_integer() or values.null_count() or values.n_unique() < len(values) or len(values) < 2:
         return False
-    if values.name.lower() in INDICES:
+    if values.name.lower() in INDICES or re.fullmatch(PANDAS_INDEX, values.name):
         return True
     return len(values) >= COUNTED and bool((values.cast(pl.Int64, strict=False).diff()[1:] == 1).all())
 

@@ -27,6 +27,10 @@ STRENGTHS = (1.0, 0.1, 0.01)
 
 MOST_STEPS = 200
 
+MULTICLASS_SHRINKAGE = 1.0
+"""LightGBM's default is none, with which it diverges where some of several classes are rare: a peer must not be beaten
+because of that."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -113,6 +117,7 @@ def fit_lightgbm(table: Table, labels: Int[np.ndarray, " rows"], *, seed: int) -
 
     model = LGBMClassifier(
         n_estimators=200,
+        reg_lambda=MULTICLASS_SHRINKAGE if len(np.unique(labels)) > 2 else 0.0,
         random_state=seed,
         num_threads=torch.get_num_threads(),
         # Row by row, since else it times both ways and takes the faster, which is not the same from run to run.

@@ -76,7 +76,7 @@ def accidents_stream(
     cutoff = int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 10**9
     texts = embed_column(events.columns["Description"].fill_null("").to_list(), loaded("wordllama"), cache)
     assert events.label is not None
-    labels = events.label.cast(pl.Int64).to_numpy()
+    labels = events.label.cast(pl.Int64).to_numpy(writable=True)
     stream = _stream(events.columns, labels, ACCIDENTS, time, time, number, cutoff, {"Description": texts})
     return stream, reading.summary
 

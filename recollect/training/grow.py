@@ -30,8 +30,14 @@ MOST_ROWS = 200_000
 MOST_NUMBERS = 1 << 26
 """In the table that trees are grown on: a quarter of a gigabyte, and a full one with all that is made of it."""
 
-MANY_COLUMNS = 64
-"""Of more columns than this only so many are tried for a tree: embeddings have hundreds, any of which will do."""
+MANY_COLUMNS = 512
+"""Of more columns than this only so many are tried for a tree, or wide embeddings would take minutes. Fewer would hide
+the two numbers that tell all behind the columns of a text. The zeros and ones of categories don't count: LightGBM puts
+them together."""
+
+SHRINKAGE = 1.0
+"""How strongly the values of leaves are held at nothing where there are more than two classes. Trees of a rare class
+meet hardly any curvature where it is not expected; unheld, single steps then go so far that all answers are wrong."""
 
 SETTINGS = {
     "learning_rate": 0.1,
@@ -89,10 +95,10 @@ def grow_trees(
         "seed": seed,
         "objective": "binary" if num_classes == 2 else "multiclass",
         "min_data_in_leaf": min(20, max(2, len(targets) // 50)),
-        "feature_fraction": min(1.0, MANY_COLUMNS / encoder.flat_width),
+        "feature_fraction": min(1.0, MANY_COLUMNS / max(1, encoder.flat_width - _of_categories(specs))),
     }
     if num_classes > 2:
-        settings["num_class"] = num_classes
+        settings |= {"num_class": num_classes, "lambda_l2": SHRINKAGE}
     grown = lightgbm.Dataset(of_trained, targets)
     judged, stopping = grown.create_valid(of_held_out, foretold), lightgbm.early_stopping(PATIENCE, verbose=False)
     rounds = MOST_ROUNDS if num_classes == 2 else max(1, min(MOST_ROUNDS, MOST_TREES // num_classes))
@@ -103,6 +109,10 @@ def grow_trees(
     known[torch.from_numpy(targets).unique()] = True
     trees = _as_tensors([each["tree_structure"] for each in kept], specs, known)
     return Grown(trees, _of_columns(torch.from_numpy(booster.feature_importance("gain", best)), specs))
+
+
+def _of_categories(specs: Sequence[FeatureSpec]) -> int:
+    return sum(spec.width for spec in specs if spec.kind == "categorical")
 
 
 def _lightgbm() -> Any:

@@ -30,6 +30,18 @@ def test_a_column_that_gives_the_label_away_is_told(tmp_path: Path) -> None:
     assert reasons(schema)["label"] == "by its name"
 
 
+def test_where_one_class_has_most_of_the_rows_accuracy_tells_little(tmp_path: Path) -> None:
+    labels = ["0", "1"] * 50 + ["0"] * 94 + ["1"] * 6
+    frame = pl.DataFrame({"x": [None if row == 7 else row % 7 for row in range(200)], "label": labels})
+    schema = infer_schema(frame)
+    events, _ = read_all(frame, schema)
+    prepared = prepare(events, schema, cutoff=100.0, bins=2, embedder=None, cache=tmp_path)
+    told = notes(prepared, np.zeros((100, 2)))
+    assert any(note.startswith("94% of the rows after the cutoff are of class '0'") for note in told)
+    prepared = prepare(events, schema, cutoff=50.0, bins=2, embedder=None, cache=tmp_path)
+    assert not any("of the rows after the cutoff" in note for note in notes(prepared, np.zeros((150, 2))))
+
+
 def test_how_a_late_class_fared_is_told(tmp_path: Path) -> None:
     labels = ["0", "1"] * 60 + ["late", "0"] * 40
     frame = pl.DataFrame({"x": [row % 7 for row in range(200)], "label": labels})

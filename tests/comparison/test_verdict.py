@@ -32,6 +32,12 @@ def test_a_clear_gain_is_a_yes_and_tells_what_refitting_would_buy() -> None:
     assert verdict.differences["no_context"].low > 0.2
 
 
+def test_repeating_the_last_label_is_learning_from_every_label() -> None:
+    runs = {"recollect": answers(0.9), "no_context": answers(0.6, 1), "logreg_frozen": answers(0.6, 3)}
+    runs |= {"recent_neighbours": answers(0.65, 4), "previous_label": answers(0.75, 5)}
+    assert any("learn from every label: previous_label" in line for line in judge(runs, LABELS, BINS).lines)
+
+
 def test_a_few_rows_of_many_periods_make_no_yes_against_the_many_of_one() -> None:
     """Periods count alike; but then it has to be told, and whoever is right less often is not called better."""
     few = np.concatenate([np.repeat(np.arange(9), 5), np.full(755, 9)])

@@ -95,6 +95,7 @@ def test_the_number_of_the_row_tells_nothing() -> None:
     assert "number of the row" in schema.ignored["Unnamed: 0"]
     shuffled = rows.sample(fraction=1.0, shuffle=True, seed=0)
     assert infer_schema(shuffled).numeric == ("steps", "price")
+    assert infer_schema(shuffled.rename({"Unnamed: 0": "__index_level_0__"})).numeric == ("steps", "price")
     assert infer_schema(shuffled.rename({"Unnamed: 0": "size"})).numeric == ("size", "steps", "price")
     assert infer_schema(rows, numeric=["Unnamed: 0"]).numeric == ("Unnamed: 0", "steps", "price")
     assert infer_schema(rows[:10].rename({"Unnamed: 0": "size"})).numeric == ("size", "steps", "price")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from recollect.errors import SettingError
 from recollect.evaluation import peers as table_of_peers
 from recollect.evaluation import refitted_peers
-from recollect.evaluation.metrics import accuracy
+from recollect.evaluation.metrics import accuracy, nll
 from recollect.evaluation.peers import DEFAULT, SLOW, peers
-from recollect.evaluation.refitted_peers import fit_logistic_regression
+from recollect.evaluation.refitted_peers import fit_lightgbm, fit_logistic_regression
 from recollect.evaluation.stream import Stream
 from tests.evaluation.streams import make_stream
 
@@ -276,3 +276,22 @@ def test_a_fit_that_did_not_converge_is_logged(
     with caplog.at_level(logging.WARNING):
         fit_logistic_regression(stream.table, stream.labels)
     assert "logistic regression on 600 rows: lbfgs failed to converge" in caplog.text
+
+
+def test_rare_classes_do_not_undo_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With LightGBM's own settings rare ones of several classes make it sure of what is wrong."""
+    generator = np.random.default_rng(0)
+    chances = 1 / np.arange(1, 13) ** 2
+    labels = generator.choice(12, 1200, p=chances / chances.sum())
+    table = generator.normal(size=(12, 4))[labels] + generator.normal(size=(1200, 4))
+
+    def loss() -> float:
+        model = fit_lightgbm(table[:600], labels[:600], seed=0)
+        said = np.full((600, 12), -np.inf)
+        with np.errstate(divide="ignore"):
+            said[:, model.classes_] = np.log(model.predict_proba(table[600:]))
+        return nll(said, labels[600:])
+
+    held = loss()
+    monkeypatch.setattr(refitted_peers, "MULTICLASS_SHRINKAGE", 0.0)
+    assert held < 0.8 * loss()

@@ -36,6 +36,20 @@ def test_corners_are_learned(classes: int) -> None:
     assert (found.trees(features).argmax(1).numpy() == labels).mean() > 0.95
 
 
+def test_two_numbers_that_tell_all_are_found_behind_the_columns_of_a_text() -> None:
+    def made(seed: int) -> tuple[dict[str, torch.Tensor], np.ndarray]:
+        features, labels = corners(600, 3, seed=seed)
+        text = np.random.default_rng(seed).normal(size=(600, 400)).astype(np.float32)
+        return features | {"text": torch.from_numpy(text)}, labels
+
+    order, specs = torch.arange(600), (*SPECS, FeatureSpec("text", "embedded", 400))
+    features, labels = made(0)
+    found = grow_trees(features, labels, order[:500], order[500:], specs, 3, seed=0)
+    assert found is not None
+    features, labels = made(1)
+    assert (found.trees(features).argmax(1).numpy() == labels).mean() > 0.9
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_answers_are_those_of_lightgbm(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     boosters: list[lightgbm.Booster] = []
