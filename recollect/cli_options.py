@@ -49,8 +49,12 @@ EmbeddingColumns = Annotated[
     list[str] | None, typer.Option(help="A column of lists of numbers; may be repeated.", show_default="inferred")
 ]
 TimeUnitOption = Annotated[
-    Literal["datetime", "seconds", "milliseconds", "microseconds", "nanoseconds", "number"] | None,
-    typer.Option(help="What times are: dates, counts since 1970, or plain numbers.", show_default="inferred"),
+    Literal["datetime", "day-first", "month-first", "seconds", "milliseconds", "microseconds", "nanoseconds", "number"]
+    | None,
+    typer.Option(
+        help="What times are: ISO dates, dates such as 31/12/2024 or 12/31/2024, counts since 1970, or plain numbers.",
+        show_default="inferred",
+    ),
 ]
 LabelDelayOption = Annotated[
     str, typer.Option(help="How long after its row a label is known: 7d, 12h, 30m, or a plain number.")

@@ -178,6 +178,8 @@ def _times(values: pl.Series, unit: TimeUnit, faults: Faults, role: str) -> pl.S
     faults.add(wrong & empty, f"no {role}", lambda index: f"the {role} is missing")
     remedy = {
         "datetime": "give ISO 8601 such as 2024-05-01 or 2024-05-01T12:00:00+02:00, in the years 1678 to 2261",
+        "day-first": "write it like 31/12/2024, or as ISO 8601",
+        "month-first": "write it like 12/31/2024, or as ISO 8601",
         "number": "in the first rows it was a number",
     }.get(unit, f"in the first rows it was {unit} since 1970, and only the years 1678 to 2261 can be stored")
     faults.add(

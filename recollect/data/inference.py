@@ -11,6 +11,7 @@ import polars as pl
 
 from recollect.data.events import read_lists
 from recollect.data.schema import TableSchema
+from recollect.data.tables.dates import DAY_ORDERS
 from recollect.data.tables.numbers import as_numbers, says_missing
 from recollect.data.tables.raw import column_of
 from recollect.data.tables.times import LARGEST, ROW_ORDER, TimeUnit, find_unit, read_times, unit_of
@@ -175,10 +176,12 @@ def _known_at_unit(values: pl.Series, name: str, declared: TimeUnit | None) -> T
 
 def _find_time(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
     typed = {name: "by its type" for name in free if _is_moment(column_of(rows, name))}
-    named = {
-        name: "by its name and values" for name in free if _is_called_time(name) and _is_time(column_of(rows, name))
+    units = {name: _unit_if_any(column_of(rows, name)) for name in free if _is_called_time(name)}
+    named = {name: "by its name and values" for name, unit in units.items() if unit not in (None, *DAY_ORDERS)}
+    # Dates with the year last may well be a feature beside the time: one is the time only if nothing else is.
+    found = typed | named or {
+        name: "by its values" for name in free if units.get(name) is not None or _holds_dates(column_of(rows, name))
     }
-    found = typed | named
     if len(found) > 1:
         raise DataError(
             f"several columns could be the time ({', '.join(found)}): name the one that says when a row happened with "
@@ -238,12 +241,20 @@ def _is_moment(values: pl.Series) -> bool:
     return read_times(present, "datetime").null_count() == 0
 
 
-def _is_time(values: pl.Series) -> bool:
-    try:
-        unit_of(values, values.name)
-    except DataError:
+def _holds_dates(values: pl.Series) -> bool:
+    """Texts that all are dates with the year last, in four digits: with two they might be anything."""
+    present = values.drop_nulls()
+    if values.dtype != pl.String or present.is_empty() or not present.str.contains(r"\d{4}").all():
         return False
-    return True
+    unit = _unit_if_any(present)
+    return unit in DAY_ORDERS and read_times(present, unit).null_count() == 0
+
+
+def _unit_if_any(values: pl.Series) -> TimeUnit | None:
+    try:
+        return unit_of(values, values.name)
+    except DataError:
+        return None
 
 
 # Features

@@ -181,12 +181,21 @@ def test_known_at_by_name_needs_a_time() -> None:
 
 @pytest.mark.parametrize("name", ["time", "Date", "timestamp", "created_at"])
 def test_a_time_that_can_not_be_read_is_refused(name: str) -> None:
-    rows = pl.DataFrame({name: ["01/31/2024", "02/01/2024"] * 20, "x": range(COUNT), "label": [0, 1] * 20})
-    with pytest.raises(DataError, match=rf"{name} does not hold times \(01/31/2024.*such as 2024-01-31.*\(row order\)"):
+    rows = pl.DataFrame({name: ["2024-31-01", "2024-30-02"] * 20, "x": range(COUNT), "label": [0, 1] * 20})
+    with pytest.raises(DataError, match=rf"{name} does not hold times \(2024-31-01.*such as 2024-01-31.*\(row order\)"):
         infer_schema(rows)
     assert infer_schema(rows, ignore=[name]).time is None
     assert infer_schema(rows, time=ROW_ORDER).time is None
     assert infer_schema(rows.with_columns(pl.Series("at_last_ts", range(COUNT)))).time == "at_last_ts"
+
+
+@pytest.mark.parametrize("name", ["created_at", "delivered"])
+def test_dates_with_the_year_last_are_the_time_if_nothing_else_is(name: str) -> None:
+    rows = pl.DataFrame({name: ["01/31/2024", "02/01/2024"] * 20, "x": range(COUNT), "label": [0, 1] * 20})
+    schema = infer_schema(rows)
+    assert (schema.time, schema.time_unit) == (name, "month-first")
+    assert infer_schema(rows.with_columns(at_last_ts=pl.Series(range(COUNT)))).time == "at_last_ts"
+    assert infer_schema(rows.with_columns(iso=pl.lit("2024-01-01"))).time == "iso"
 
 
 def test_a_name_that_only_ends_like_a_time_may_hold_something_else() -> None:

@@ -9,12 +9,15 @@ from typing import Literal, get_args
 import polars as pl
 import pyarrow as pa
 
+from recollect.data.tables.dates import DAY_ORDERS, YEARS, order_of, read_dates
 from recollect.data.tables.numbers import says_missing
 from recollect.errors import DataError
 
-TimeUnit = Literal["datetime", "seconds", "milliseconds", "microseconds", "nanoseconds", "number"]
-"""What a column of times holds: dates or datetimes (as such, or as ISO 8601 texts, without a zone UTC), a count since
-1970, or plain numbers which are no moments at all."""
+TimeUnit = Literal[
+    "datetime", "day-first", "month-first", "seconds", "milliseconds", "microseconds", "nanoseconds", "number"
+]
+"""What a column of times holds: dates or datetimes (as such, or as ISO 8601 texts, without a zone UTC), dates with the
+year last (31/12/2024 or 12/31/2024), a count since 1970, or plain numbers which are no moments at all."""
 
 ROW_ORDER = "(row order)"
 """Said in place of a time column: the order of the rows is the time."""
@@ -27,7 +30,6 @@ DAY = 86_400 * 10**9
 LARGEST = 2**63 - 1
 COUNTS = 1e8  # smaller numbers are no counts since 1970 but plain ones
 GAP = 100  # a factor between times that nothing but another unit explains
-YEARS = (1678, 2261)  # whole years that fit into 64 bits of nanoseconds
 
 _CLOCKS = [
     f"%Y-%m-%d{between}{clock}{zone}"
@@ -46,7 +48,7 @@ def read_times(values: pl.Series, unit: TimeUnit) -> pl.Series:
     if unit == "number":
         numbers = _numbers(values)
         return numbers.set(~numbers.is_finite(), None)
-    if unit != "datetime":
+    if unit in NANOSECONDS:
         return _counts(values, NANOSECONDS[unit])
     if isinstance(values.dtype, pl.Datetime):
         # Whatever the zone, what is stored counts from 1970 in UTC: no hour of a clock change is lost or doubled.
@@ -55,7 +57,13 @@ def read_times(values: pl.Series, unit: TimeUnit) -> pl.Series:
         return _multiplied(values.to_physical(), DAY)
     if values.dtype.is_float():
         values = values.set(values != values.floor(), None).cast(pl.Int64, strict=False)  # 20240501.0 is a date
-    return _texts(values.cast(pl.String))
+    texts = values.cast(pl.String)
+    for order in DAY_ORDERS:
+        if unit == order:
+            dates = read_dates(texts, order)
+            # With the year first there is no other way to read it.
+            return dates if dates.null_count() == texts.null_count() else dates.fill_null(_texts(texts))
+    return _texts(texts)
 
 
 def find_unit(values: pl.Series, name: str) -> TimeUnit:
@@ -90,6 +98,9 @@ def unit_of(values: pl.Series, name: str) -> TimeUnit:
     if numbers.null_count() or not values.len():
         if values.dtype == pl.String and _texts(values).null_count() < len(values):
             return "datetime"
+        order = order_of(values, name) if values.dtype == pl.String else None
+        if order is not None:
+            return order
         raise _no_times(values, name)
     whole = (numbers == numbers.round()).all()
     if whole and numbers.is_between(1800, 2200).all() and (len(numbers) > 1 or "year" in name.lower()):
@@ -176,7 +187,7 @@ def _texts(values: pl.Series) -> pl.Series:
     if result.null_count() == values.null_count():
         return result
     values = values.str.strip_chars().str.to_uppercase().str.replace(r" ?UTC$", "Z").str.replace(r",(\d)", ".$1")
-    values = values.str.replace(r"^(\d{8})\.0$", "$1")
+    values = values.str.replace(r"^(\d{8})\.0$", "$1").str.replace(r"^(\d{4})[/.](\d\d?)[/.](\d\d?)", "$1-$2-$3")
     unread = (result.is_null() & values.is_not_null()).arg_true()
     first = values.gather(unread[:1])
     for layout in sorted(FORMATS, key=lambda layout: _parsed(first, layout).null_count()):

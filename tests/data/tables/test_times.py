@@ -31,6 +31,8 @@ NOON = 1_714_564_800 * 10**9  # 2024-05-01T12:00:00Z
         (" 2024-05-01 ", NOON - 43_200 * 10**9),
         ("20240501", NOON - 43_200 * 10**9),
         ("20240501T120000Z", NOON),
+        ("2024/05/01 12:00", NOON),
+        ("2024/5/1", NOON - 43_200 * 10**9),
         ("2024-05-01t12:00:00z", NOON),
         ("2024-05-01T12:00:00,5Z", NOON + 5 * 10**8),
         ("2024-05-01t12:00:00,123456789+00:00", NOON + 123_456_789),
@@ -145,6 +147,13 @@ def test_a_history_that_begins_in_1970_is_of_one_unit() -> None:
     assert find_unit(days, "time") == "milliseconds"
     assert not in_another_unit(read_times(days, "milliseconds"), "milliseconds").any()
     assert not in_another_unit(pl.Series([1.0, 1e12]), "number").any()
+
+
+def test_dates_with_the_year_last_may_stand_beside_iso() -> None:
+    values = pl.Series(["01/05/2024 12:00", "2024-05-01T12:00:00Z", "nonsense", None])
+    assert read_times(values, "day-first").to_list() == [NOON, NOON, None, None]
+    assert read_times(pl.Series([datetime.date(2024, 5, 1)]), "day-first").to_list() == [NOON - 43_200 * 10**9]
+    assert find_unit(pl.Series(["NA", "31/05/2024"]), "day") == "day-first"
 
 
 def test_plain_numbers() -> None:
