@@ -25,8 +25,9 @@ TRAINED_SHARE = 0.3
 ELECTRICITY = TableSchema(label="target", numeric=tuple(f"feat_{number}" for number in range(1, 7)))
 
 SEASONS = ("winter", "spring", "summer", "autumn")
-LONGEST_SEASON, FOUR_SEASONS = 92 * DAY, 366 * DAY
-"""How far back from the start of a season the one before begins, at most, and the one of the year before."""
+LONGEST_SEASON, FOUR_SEASONS = 92 * DAY, (366 + 92) * DAY
+"""How far back from the start of a season the one before begins, at most, and the first of the last four whose labels
+are known: in spring that season before is winter, of which nothing is known until the year is over."""
 
 ACCIDENTS = TableSchema(
     label="target",
@@ -62,23 +63,30 @@ def accidents_stream(
 ) -> tuple[Stream, Summary]:
     """Accidents season by season, trained on what came before a year, and what was left out when they were read.
 
-    Labels of a season are known when it is over: rows of one season have one time, so they never see each other.
+    Labels of a season are known when it is over: rows of one season have one time, so they never see each other. A
+    winter of this table is January, February and December of one year. It is asked at the beginning of that year, and
+    is not over before the end of it: what happened in December must not be known in spring.
     """
     events, reading = read_all(path, _WHEN, bad_rows=bad_rows, labels=(0.0, 1.0))
     number = _numbers_of_seasons(events, path)
     order = np.argsort(number, kind="stable")
     number, events = number[order], events.take(order)
-    starts = {
-        each: int(datetime(each // 4, 1 + 3 * (each % 4), 1, tzinfo=UTC).timestamp()) * 10**9
-        for each in np.unique(number).tolist()
-    }
-    time = np.array([starts[each] for each in number.tolist()], dtype=np.int64)
-    cutoff = int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 10**9
+    time = _starts(number)
+    # The winter after it begins with the next year, and what is known at that very moment is not yet visible then.
+    known_at = np.where(number % 4 == SEASONS.index("winter"), _starts(number + 4) - 1, time)
+    cutoff = int(_starts(np.array([4 * year]))[0])
     texts = embed_column(events.columns["Description"].fill_null("").to_list(), loaded("wordllama"), cache)
     assert events.label is not None
     labels = events.label.cast(pl.Int64).to_numpy(writable=True)
-    stream = _stream(events.columns, labels, ACCIDENTS, time, time, number, cutoff, {"Description": texts})
+    stream = _stream(events.columns, labels, ACCIDENTS, time, known_at, number, cutoff, {"Description": texts})
     return stream, reading.summary
+
+
+def _starts(number: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first moments of seasons."""
+    seasons, places = np.unique(number, return_inverse=True)
+    starts = [datetime(each // 4, 1 + 3 * (each % 4), 1, tzinfo=UTC) for each in seasons.tolist()]
+    return np.array([int(start.timestamp()) * 10**9 for start in starts], dtype=np.int64)[places]
 
 
 def _numbers_of_seasons(events: Events, path: Path) -> NDArray[np.int64]:

@@ -45,6 +45,20 @@ def test_accidents_of_a_season_never_see_each_other(tmp_path: Path) -> None:
     assert torch.equal(stream.features["Description"], again.features["Description"])
 
 
+def test_a_winter_which_has_december_in_it_is_not_known_before_the_year_is_over(tmp_path: Path) -> None:
+    accidents().write_csv(tmp_path / "accidents.csv")
+    stream, _ = accidents_stream(tmp_path / "accidents.csv", tmp_path / "cache")
+    winter, autumn = (stream.bins % 4 == season for season in (0, 3))
+    for year in (2018, 2019):
+        (begins,), (known,) = (
+            np.unique(each[winter & (stream.bins // 4 == year)]) for each in (stream.time, stream.known_at)
+        )
+        (last,) = np.unique(stream.time[autumn & (stream.bins // 4 == year)])
+        assert begins < last < known
+    assert stream.known_at[stream.bins == 4 * 2018].max() < stream.cutoff == stream.time[stream.bins == 4 * 2019].min()
+    assert bool((stream.known_at == stream.time)[autumn].all())
+
+
 def test_a_table_that_is_not_the_accidents_is_named(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(DataError, match=r"other.csv has no column .*Start_Lat"):
