@@ -1,6 +1,6 @@
 """Names: labels, ids and categories as texts that are compared, the same however a file or a program wrote them.
 
-5, 5.0 and "5.00" are one name, and so are true, True and TRUE, and spaces around one are none of it: JSON, Parquet and
+5, 5.0 and "5.000" are one name, and so are true, True and TRUE, and spaces around one are none of it: JSON, Parquet and
 pandas each have a way of their own.
 """
 
@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-WHOLE = r"^(-?\d+)\.00?$"
-ENDS = (".0", ".00")
+WHOLE = r"^(-?\d+)\.0+$"
+POINT = ".0"
 TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 LONGEST_TRUTH = max(map(len, TRUTH))
 FEW = 1000
@@ -25,7 +25,7 @@ def folded(texts: pl.Series) -> pl.Series:
         return texts
     if texts.str.starts_with(" ").any() or texts.str.ends_with(" ").any():
         texts = texts.str.strip_chars(" ")
-    if any(texts.str.ends_with(end).any() for end in ENDS):
+    if texts.str.contains(POINT, literal=True).any():
         texts = texts.str.replace(WHOLE, "$1")
     shortest = texts.str.len_bytes().min()
     if shortest == 0:
@@ -45,7 +45,7 @@ def of_whole_numbers(values: pl.Series) -> pl.Series:
 
 
 def _is_name(text: str) -> bool:
-    return bool(text) and text == text.strip(" ") and not text.endswith(ENDS) and text not in TRUTH
+    return bool(text) and text == text.strip(" ") and POINT not in text and text not in TRUTH
 
 
 def name_of(text: str) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from recollect.data.names import FEW, Coded, folded, name_of
 
 WRITTEN = st.none() | st.sampled_from(
-    ["5", "5.0", "5.00", "-7.0", "x.0", ".0", "", " ", " a", "5.0 ", "True", "FALSE", "true", "5.0\n"]
+    ["5", "5.0", "5.00", "5.000", "0.50", "-7.0", "x.0", ".0", "", " ", " a", "5.0 ", "True", "FALSE", "true", "5.0\n"]
 )
 
 
@@ -22,10 +22,21 @@ def test_few_texts_are_folded_as_many_are(texts: list[str | None]) -> None:
 
 
 def test_whole_numbers_and_truths() -> None:
-    assert folded(pl.Series(["5.0", None, "TRUE", "x"])).to_list() == ["5", None, "true", "x"]
+    assert folded(pl.Series(["5.0", "1.000", "0.50", None, "TRUE", "x"])).to_list() == [
+        "5",
+        "1",
+        "0.50",
+        None,
+        "true",
+        "x",
+    ]
 
 
-@given(st.lists(st.none() | st.sampled_from(["5", "5.00", "5.0", " a", "a ", "b", " ", "True", "x.00"]), max_size=4))
+@given(
+    st.lists(
+        st.none() | st.sampled_from(["5", "5.00", "5.000", "1.05", " a", "a ", "b", " ", "True", "x.00"]), max_size=4
+    )
+)
 def test_a_name_does_not_depend_on_its_company(texts: list[str | None]) -> None:
     alone = [folded(pl.Series([text], dtype=pl.String))[0] for text in texts]
     assert folded(pl.Series("x", texts + ["plain"] * FEW, pl.String)).to_list()[: len(texts)] == alone

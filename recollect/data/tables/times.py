@@ -108,6 +108,11 @@ def unit_of(values: pl.Series, name: str) -> TimeUnit:
             f"the column {name} holds years ({_examples(values)}): that's too coarse to say what was known when; "
             f"name a column of dates, or {BY_ORDER}"
         )
+    if whole and numbers.is_between(180_001, 220_012).all() and (numbers % 100).is_between(1, 12).all():
+        raise DataError(
+            f"the column {name} holds months ({_examples(values)}), which as numbers lie 1 or 89 apart: "
+            f"write the first day of each, such as 2024-01-01, or {BY_ORDER}"
+        )
     if whole and _texts(numbers.cast(pl.Int64, strict=False).cast(pl.String)).null_count() == 0:
         return "datetime"
     largest = float(numbers.abs().max())  # type: ignore[arg-type]

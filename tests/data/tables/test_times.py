@@ -188,6 +188,7 @@ def test_dates_of_eight_digits_are_dates() -> None:
     ("values", "message"),
     [
         ([2016, 2017, 2021], "holds years"),
+        ([202311, 202312, 202401], "holds months"),
         (["winter", "summer"], "does not hold times"),
         ([None, None], "no value"),
         ([datetime.time(12)], "does not hold times"),
