@@ -213,19 +213,20 @@ def fit_features(
     embeddings: Mapping[str, NDArray[Any]] | None = None,
     *,
     bands: int = 0,
-    unbounded: bool = False,
+    ever: pl.DataFrame | None = None,
 ) -> FeatureMap:
     """Learn from rows known before the cutoff what every column looks like.
 
-    With `unbounded` numbers are not drawn back and those that never changed stay in: for models that are fitted anew
-    as time goes on, and can then learn what such a column means.
+    `ever` is the whole table, later rows too, for models that are fitted anew as time goes on: numbers are then not
+    drawn back, those that never changed stay in, and what is first missing later, or a category first seen later, has a
+    place that such a model can learn the meaning of.
     """
     if table.height == 0:
         raise DataError("there is no row before the cutoff to fit features on: choose a later cutoff")
     embeddings = embeddings or {}
     left_out: dict[str, str] = {}
-    numeric = [_fit_number(table, name, left_out, unbounded) for name in schema.numeric]
-    categorical = [_fit_categories(table, name, left_out) for name in schema.categorical]
+    numeric = [_fit_number(table, name, left_out, ever) for name in schema.numeric]
+    categorical = [_fit_categories(table if ever is None else ever, name, left_out) for name in schema.categorical]
     wide = [*schema.text, *schema.embedding]
     embedded = [_fit_embedding(_array(table, embeddings, name), name, left_out) for name in wide]
     return FeatureMap(
@@ -237,23 +238,29 @@ def fit_features(
     )
 
 
-def _fit_number(table: pl.DataFrame, name: str, left_out: dict[str, str], unbounded: bool) -> NumericColumn | None:
+def _fit_number(
+    table: pl.DataFrame, name: str, left_out: dict[str, str], ever: pl.DataFrame | None
+) -> NumericColumn | None:
     values = _floats(table, name)
     absent = np.isnan(values)
     missing = bool(absent.any())
     there = values[~absent] if missing else values
+    if ever is not None:
+        later = _floats(ever, name)
+        missing = bool(np.isnan(later).any())
+        there = there if len(there) else later[~np.isnan(later)]
     low, high = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
     if max(-low, high) > LARGEST:
         there = np.clip(there, -LARGEST, LARGEST)
         low, high = float(there.min()), float(there.max())
-    if not len(there) or (low == high and not missing and not unbounded):
+    if not len(there) or (low == high and not missing and ever is None):
         left_out[name] = f"always {low:g} before the cutoff" if len(there) else "always missing before the cutoff"
         return None
     deviation = float(there.std())
     # Beside a large mean, rounding looks like a deviation.
     if deviation <= 1e-12 * max(abs(low), abs(high)):
         deviation = 1.0
-    if unbounded:
+    if ever is not None:
         low, high = -UNBOUNDED, UNBOUNDED
     return NumericColumn(name, float(there.mean()), deviation, low, high, missing)
 

@@ -140,11 +140,11 @@ def make_stream(
     cutoff: int | float,
     num_classes: int,
 ) -> Stream:
-    """Peers get the same columns without bounds: they are refitted, and may learn what only later changes. What words
-    say is the same for everyone."""
+    """Peers get the same columns without bounds, and with a place for what first comes later: they are refitted, and
+    may learn what it means. What words say is the same for everyone."""
     past = np.flatnonzero(known_at < cutoff)
     of_past = {name: rows[past] for name, rows in embeddings.items()}
-    for_peers = fit_features(columns[past], intake.schema, of_past, unbounded=True)
+    for_peers = fit_features(columns[past], intake.schema, of_past, ever=columns)
     features = intake(columns, embeddings, progress=True)
     unbounded, specs = for_peers(columns, embeddings), for_peers.specs
     if intake.words is not None:

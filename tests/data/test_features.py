@@ -109,14 +109,27 @@ def test_features_have_names_that_files_can_have() -> None:
     assert list(fit_features(table, schema)(table)) == names
 
 
-def test_unbounded_features_let_through_what_only_later_changes() -> None:
+def test_features_of_ever_let_through_what_only_later_changes() -> None:
     table = past().with_columns(pl.lit(7.0).alias("b"))
-    features = fit_features(table, TableSchema(label="label", numeric=("a", "b")), unbounded=True)
     later = table.with_columns(pl.lit(9.0).alias("b"), pl.lit(1e6).alias("a"))
+    schema = TableSchema(label="label", numeric=("a", "b"))
+    features = fit_features(table, schema, ever=pl.concat([table, later]))
     assert not features.left_out
     assert features(table)[NUMBERS][:, 1].tolist() == [0.0] * 40
     assert features(later)[NUMBERS][:, 1].tolist() == [2.0] * 40
     assert float(features(later)[NUMBERS][0, 0]) > 1e4
+
+
+def test_features_of_ever_have_a_place_for_what_first_comes_later() -> None:
+    table = past().with_columns(pl.lit(None, pl.Float64).alias("b"), pl.lit("old").alias("shop"))
+    later = table.with_columns(pl.lit(None, pl.Float64).alias("a"), pl.lit(5.0).alias("b"), pl.lit("new").alias("shop"))
+    schema = TableSchema(label="label", numeric=("a", "b"), categorical=("shop",))
+    assert set(fit_features(table, schema).left_out) == {"b", "shop"}
+    features = fit_features(table, schema, ever=pl.concat([table, later]))
+    assert not features.left_out
+    missing = features(later)[NUMBERS].unique(dim=0).tolist()
+    assert missing == [[0.0, 1.0, 0.0, 0.0]]
+    assert features(table)["shop"].unique().tolist() != features(later)["shop"].unique().tolist()
 
 
 def test_a_flag_that_was_never_raised_does_not_reach_the_network() -> None:
