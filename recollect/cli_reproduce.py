@@ -80,6 +80,7 @@ class AblationPart(StrEnum):
     ours = auto()
     paper = auto()
     rotating = auto()
+    table = auto()
 
 
 PartOption = Annotated[
@@ -177,7 +178,10 @@ def ablation(
     threads: ThreadsOption = None,
     part: Annotated[
         list[AblationPart] | None,
-        typer.Option(help="Run this part alone; may be repeated: reviews by our recipe or the paper's, or rotating."),
+        typer.Option(
+            help="Run this part alone; may be repeated: reviews by our recipe or the paper's, the rotating boundary, "
+            "or that as rows of a table."
+        ),
     ] = None,
 ) -> None:
     """What each idea is worth: our recipe and the paper's, with one thing taken away at a time.

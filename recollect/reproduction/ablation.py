@@ -1,7 +1,8 @@
 """What each idea is worth: our recipe with one of them taken away at a time, and the paper's with one of its tricks.
 
-On the rotating boundary, and on a stream of real rows where there is one. Trained before the cutoff, judged after it;
-whatever only weighs answers differently is computed from the answers of the full recipe, and nothing is trained again.
+On the rotating boundary, as the paper has it and as rows of a table, and on a stream of real rows where there is one.
+Trained before the cutoff, judged after it; whatever only weighs answers differently is computed from the answers of the
+full recipe, and nothing is trained again.
 """
 
 import json
@@ -38,6 +39,7 @@ from recollect.reproduction import rotating
 from recollect.reproduction.ablation_figures import ablation_table, draw
 from recollect.reproduction.drift import PAPER_KEY_DIM
 from recollect.reproduction.reviews_paper import BAG_OF_TRICKS, Trick, Variant, run_paper_recipe, with_tricks
+from recollect.reproduction.tables import rotating_stream
 from recollect.training.fit import fit
 from recollect.training.judge import POOLED_ROWS
 from recollect.training.progress import Display
@@ -73,7 +75,7 @@ EXTENTS: dict[Scale, Extent] = {
     "paper": Extent(None, 4),
 }
 
-GROUPS = ("ours", "paper", "rotating")
+GROUPS = ("ours", "paper", "rotating", "table")
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def run(
                 rows = rows_within(stream, EXTENTS[scale])
                 cut = stream.take(rows)
                 if "ours" in parts:
-                    _add(groups, f"{name}, ours", on_stream(cut, seed, scale, display, kept), display)
+                    _add(groups, f"{name}, ours", on_stream(cut, "ours", seed, scale, display, kept), display)
                 if "paper" in parts:
                     keys = None if paper_keys is None else paper_keys[torch.from_numpy(rows)]
                     _add(
@@ -186,6 +188,11 @@ def run(
                 ours, papers = rotating_recipes(sizes), papers_on_rotating(sizes)
                 _add(groups, "rotating boundary", on_rotating(ours, seed, scale, display, kept), display)
                 _add(groups, "rotating boundary, the paper's", on_rotating(papers, seed, scale, display, kept), display)
+            if "table" in parts:
+                table = rotating_stream()
+                cut = table.take(rows_within(table, EXTENTS[scale]))
+                found = on_stream(cut, "table", seed, scale, display, kept)
+                _add(groups, "rotating boundary as a table, ours", found, display)
     results = {title: compared(group) for title, group in groups.items()}
     report = {"scale": scale, "seeds": list(seeds), "reading": reading, "groups": results}
     save_figure(draw(results), out, "ablation")
@@ -212,7 +219,9 @@ def _add(groups: dict[str, Group], title: str, found: Iterator[tuple[str, Scores
         display.say(f"{title}, {what}: accuracy {scores['accuracy']:.3f}, {scores['seconds']:.0f} s")
 
 
-def on_stream(stream: Stream, seed: int, scale: Scale, display: Display, kept: Kept) -> Iterator[tuple[str, Scores]]:
+def on_stream(
+    stream: Stream, group: str, seed: int, scale: Scale, display: Display, kept: Kept
+) -> Iterator[tuple[str, Scores]]:
     """Our recipe by labels alone, as in the paper's main result; what only weighs heads comes from the full one."""
     full = with_model(recipe_named("default"), retrieve="labels")
     usual = sizes_at(stream, scale)
@@ -240,7 +249,8 @@ def on_stream(stream: Stream, seed: int, scale: Scale, display: Display, kept: K
         return found
 
     for name, ours in our_recipes(full).items():
-        yield from _once(kept, f"ours-{name}-{seed}", partial(scores, name, ours))
+        if ours.words or WORDS in stream.features:
+            yield from _once(kept, f"{group}-{name}-{seed}", partial(scores, name, ours))
 
 
 def _once(kept: Kept, name: str, compute: Callable[[], Group]) -> Iterator[tuple[str, Scores]]:

@@ -28,6 +28,7 @@ from recollect.reproduction.ablation import (
     without,
 )
 from recollect.reproduction.ablation_figures import draw
+from recollect.reproduction.tables import rotating_stream
 from tests.evaluation.streams import make_stream
 from tests.evaluation.test_replay import live_over
 
@@ -43,6 +44,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ablation, "our_recipes", lambda full: _few(our_recipes(full), "scores of words"))
     monkeypatch.setattr(ablation, "rotating_recipes", lambda sizes: _few(rotating_recipes(sizes), "ages"))
     monkeypatch.setattr(ablation, "BAG_OF_TRICKS", frozenset({"item_dropout"}))
+    monkeypatch.setattr(ablation, "rotating_stream", lambda: rotating_stream(400))
 
 
 def _few(recipes: dict[str, Any], name: str) -> dict[str, Any]:
@@ -58,13 +60,15 @@ def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None
     )
     report = ablation.run(scale="quick", seeds=[0], out=tmp_path, force=False, stream=told, name="few")
     assert json.loads((tmp_path / "report.json").read_text()) == report
-    titles = ("few, ours", "few, the paper's", "rotating boundary", "rotating boundary, the paper's")
-    ours, papers, boundary, papers_boundary = (report["groups"][title] for title in titles)
+    table = "rotating boundary as a table, ours"
+    titles = ("few, ours", "few, the paper's", "rotating boundary", "rotating boundary, the paper's", table)
+    ours, papers, boundary, papers_boundary, as_table = (report["groups"][title] for title in titles)
     assert len(ours) == 2 + len(HEADS) + 3 + 3 + 1
+    assert [*as_table] == [name for name in ours if name != "scores of words"]
     assert list(papers) == [FULL, "item dropout"]
     assert list(boundary) == [FULL, "ages"]
     assert list(papers_boundary) == [FULL, "item dropout", "all of them (as in the paper)"]
-    for group in (ours, papers, boundary, papers_boundary):
+    for group in (ours, papers, boundary, papers_boundary, as_table):
         assert next(iter(group)) == FULL
         assert all(found["mean"] == 0 for found in group[FULL]["difference"].values())
         for entry in group.values():
