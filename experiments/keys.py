@@ -4,7 +4,8 @@
 
 A sample of the reviews of 2009 to 2014 is embedded (cached), those before the cutoff are kept, and the newest fifth of
 these is answered from the others: by logistic regression on the whole embedding, without and with scores of words, and
-by a vote of the 32 nearest under each kind of key. Prints one JSON object as its last line.
+by a vote of the 32 nearest under each kind of key; under the best of them newer items are preferred as well. Prints one
+JSON object as its last line.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.cli_options import default_cache
@@ -25,12 +27,16 @@ from recollect.data.reviews import read_reviews, start_of
 from recollect.data.words import fit_word_scores
 from recollect.evaluation.metrics import accuracy, balanced_accuracy
 from recollect.evaluation.refitted_peers import fit_logistic_regression
-from recollect.model.neighbours import nearest, vote
-from recollect.records import Features, FeatureSpec, Visible
+from recollect.model.neighbours import kernel, vote
+from recollect.records import Clock, Features, FeatureSpec, Visible
 from recollect.retrieval.keys import SharedKeys
+from recollect.retrieval.top import top
 
 KEY_DIM = 64
 NEIGHBOURS = 32
+BEST = "pca, on a sphere"
+RECENCY = (0.1, 0.5)
+"""What the newest of the older rows has before the oldest, as a part of what an item with the input's own key has."""
 
 
 def key_kinds(features: Features, old: int, width: int) -> dict[str, Callable[[], Tensor]]:
@@ -45,13 +51,28 @@ def key_kinds(features: Features, old: int, width: int) -> dict[str, Callable[[]
     def unit(keys: Tensor) -> Tensor:
         return keys / keys.norm(dim=1, keepdim=True).clamp(min=1e-12)
 
+    def standardised() -> Features:
+        return {"text": features["text"] - before["text"].mean(0)}  # one deviation for all columns: a length, no more
+
+    first = first_columns("text", width, KEY_DIM)
     return {
-        "first 64 columns, unit length": lambda: unit(first_columns("text", width, KEY_DIM)(features)),
+        "first 64 columns, unit length": lambda: unit(first(features)),
+        "first 64 columns, standardised, unit length": lambda: unit(first(standardised())),
         "pca": by_pca,
-        "pca, on a sphere": lambda: by_pca(sphere=True),
+        BEST: lambda: by_pca(sphere=True),
+        "pca, whitened": lambda: by_pca(whiten=True),
         "pca, whitened, on a sphere": lambda: by_pca(whiten=True, sphere=True),
         "all columns, unit length": lambda: unit(features["text"].float()),
     }
+
+
+def voted(keys: Tensor, recency: Tensor, worth: float, labels: Tensor, old: int) -> Tensor:
+    """Answers to the newer rows. `worth` is what queries ask for along the recency coordinate: with 0 the items are the
+    nearest. The weights of those found go by their keys alone, as they do in the library."""
+    own, table = keys[old:], SharedKeys(keys, recency)
+    visible = Visible(torch.zeros(len(own), dtype=torch.long), torch.full((len(own),), old))
+    positions = top(F.pad(own, (0, 1), value=worth), table, visible, NEIGHBOURS)
+    return vote(labels[positions], kernel(own, table, positions), 2)
 
 
 def main() -> None:
@@ -72,6 +93,8 @@ def main() -> None:
     by_words = fit_word_scores(texts[:old], labels[:old])
     assert by_words is not None, "too few reviews for scores of words: give more --rows"
     words = by_words(texts)
+    times = torch.from_numpy(reviews.time[rows])
+    recency = Clock(times[0].item(), (times[old - 1] - times[0]).item()).model_time(times).float()
     found: dict[str, dict[str, list[float]]] = {}
     for name in arguments.embedder or ["wordllama", "minilm"]:
         embedder = load_embedder(EmbedderSpec(name, max_tokens=None if name == "wordllama" else 128))
@@ -85,10 +108,9 @@ def main() -> None:
         features = {"text": torch.from_numpy(raw)}
         for kind, make in key_kinds(features, old, raw.shape[1]).items():
             keys = make()
-            size = len(keys) - old
-            visible = Visible(torch.zeros(size, dtype=torch.long), torch.full((size,), old))
-            positions, weights = nearest(keys[old:], SharedKeys(keys), visible, NEIGHBOURS)
-            scores[kind] = _scores(vote(torch.from_numpy(labels)[positions], weights, 2).numpy(), labels[old:])
+            for part in (0.0, *RECENCY) if kind == BEST else (0.0,):
+                said = voted(keys, recency, part * KEY_DIM, torch.from_numpy(labels), old).numpy()
+                scores[f"{kind}, recency {part}" if part else kind] = _scores(said, labels[old:])
         found[name] = scores
         print(name, *(f"\n  {kind}: accuracy {a:.3f}, balanced {b:.3f}" for kind, (a, b) in scores.items()))
     print(json.dumps({"rows": len(rows), "asked": len(rows) - old, "scores": found}))
