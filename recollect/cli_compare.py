@@ -10,6 +10,7 @@ from recollect.cli_options import (
     BadRowsOption,
     CacheOption,
     CategoricalColumns,
+    ColumnsOnlyOption,
     EmbedBackendOption,
     EmbedderOption,
     EmbeddingColumns,
@@ -49,6 +50,7 @@ def compare(
     categorical: CategoricalColumns = None,
     embedding: EmbeddingColumns = None,
     ignore: IgnoredColumns = None,
+    columns_only: ColumnsOnlyOption = False,
     bins: Annotated[int, typer.Option(min=1, help="Periods after the cutoff; peers are refitted with each.")] = 10,
     refit: Annotated[
         list[str] | None,
@@ -100,7 +102,7 @@ def compare(
     Example: recollect compare events.csv --time created_at --label fraud --label-delay 7d
     """
     settings = dict(locals())
-    from recollect.cli_options import default_cache, use_threads
+    from recollect.cli_options import default_cache, only_columns, use_threads
     from recollect.comparison import settings as reading
     from recollect.comparison.compare import compare as run
     from recollect.data.embedding import EmbedderSpec
@@ -128,6 +130,9 @@ def compare(
         "embedder": EmbedderSpec(embedder, embed_width, embed_prompt, embed_tokens, embed_backend),
         "scale": scale,
     }
+    if columns_only:
+        only_columns(data, given, as_json)
+        return
     use_threads(threads)
     out = out or Path("runs") / f"compare-{reading.name_of(data)}"
     with report_in(settings, out, as_json):

@@ -17,8 +17,8 @@ from recollect import plain_json
 from recollect.errors import SettingError
 
 CONFIG = "config.toml"
-NOT_SETTINGS = ("config", "out", "force", "as_json", "threads")
-"""Where a result goes and how it is shown is no part of what it is."""
+NOT_SETTINGS = ("config", "out", "force", "as_json", "threads", "columns_only")
+"""Where a result goes, how it is shown and whether one is made at all is no part of what it is."""
 
 EXAMPLE = "electricity"
 """Data that ships with the package: looks like a path and is none."""

@@ -10,6 +10,7 @@ from recollect.cli_options import (
     BadRowsOption,
     CacheOption,
     CategoricalColumns,
+    ColumnsOnlyOption,
     EmbedBackendOption,
     EmbedderOption,
     EmbeddingColumns,
@@ -52,6 +53,7 @@ def train(
     categorical: CategoricalColumns = None,
     embedding: EmbeddingColumns = None,
     ignore: IgnoredColumns = None,
+    columns_only: ColumnsOnlyOption = False,
     cutoff: Annotated[
         str | None,
         typer.Option(
@@ -85,7 +87,7 @@ def train(
     Example: recollect train events.csv --label fraud --model ./model --history ./history
     """
     settings = dict(locals())
-    from recollect.cli_options import default_cache, use_threads
+    from recollect.cli_options import default_cache, only_columns, use_threads
     from recollect.comparison.settings import cutoff_in, delay_from, read_table
     from recollect.data.embedding import EmbedderSpec
     from recollect.deployed import append_events, create_history, intake_of
@@ -95,24 +97,32 @@ def train(
     from recollect.training.table import train_table
 
     like = None if keys_of is None else Trained.load(keys_of)
-    check_replaceable(model, MODEL, "model", force=force)
-    if history is not None:
-        HistoryWriter.check_free(history)
-    model.mkdir(parents=True, exist_ok=True)  # where it may not be, that is told before an hour of training
-    use_threads(threads)
-    roles = {"time": time, "time_unit": time_unit, "known_at": known_at, "label": label, "id": id}
-    features = {
+    known = None if like is None else intake_of(like).schema
+    given = {
+        "time": time,
+        "time_unit": time_unit,
+        "known_at": known_at,
+        "label": label,
+        "id": id,
         "text": text or [],
         "numeric": numeric or [],
         "categorical": categorical or [],
         "embedding": embedding or [],
         "ignore": ignore or [],
+        "bad_rows": bad_rows,
     }
+    if columns_only:
+        only_columns(data, given, as_json, known)
+        return
+    check_replaceable(model, MODEL, "model", force=force)
+    if history is not None:
+        HistoryWriter.check_free(history)
+    model.mkdir(parents=True, exist_ok=True)  # where it may not be, that is told before an hour of training
+    use_threads(threads)
     cache = cache or default_cache()
     found: dict[str, Any] = {"model": str(model)}
     with told_as_json(as_json):
-        known = None if like is None else intake_of(like).schema
-        events, schema, summary = read_table(data, {**roles, **features, "bad_rows": bad_rows}, known)
+        events, schema, summary = read_table(data, given, known)
         events = events.delayed(delay_from(label_delay, schema))
         moment = None if cutoff is None else cutoff_in(events, cutoff, schema.plain_times)
         with Display() as display:

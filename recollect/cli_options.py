@@ -1,10 +1,16 @@
 """Options that several commands share: one definition, one wording."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+from recollect.cli_config import echo_json, told_as_json
+
+if TYPE_CHECKING:
+    from recollect.data.schema import TableSchema
 
 Scale = Literal["quick", "default", "paper"]
 ScaleOption = Annotated[
@@ -62,6 +68,9 @@ LabelDelayOption = Annotated[
 IgnoredColumns = Annotated[
     list[str] | None, typer.Option(help="A column not to look at; may be repeated.", show_default="inferred")
 ]
+ColumnsOnlyOption = Annotated[
+    bool, typer.Option("--columns-only", help="Show what each column is taken for, and stop.")
+]
 BadRows = Literal["fail", "skip", "file"]
 BadRowsOption = Annotated[BadRows, typer.Option(help="What a row does that can't be used: stop, be counted, be kept.")]
 
@@ -76,3 +85,13 @@ def use_threads(threads: int | None) -> None:
         import torch
 
         torch.set_num_threads(threads)
+
+
+def only_columns(data: Path, given: Mapping[str, Any], as_json: bool, schema: "TableSchema | None" = None) -> None:
+    """What --columns-only does: nothing is trained, embedded or written."""
+    from recollect.comparison.settings import show_columns
+
+    with told_as_json(as_json):
+        _, schema = show_columns(data, given, schema)
+    if as_json:
+        echo_json({**schema.to_json(), "why": dict(schema.why)})

@@ -17,5 +17,6 @@ def test_json_for_machines_has_null_for_what_is_no_number(capsys: pytest.Capture
 
 @pytest.mark.parametrize("name", ["mood \N{GRINNING FACE}", 'quo"ted', "back\\slash", "zwölf", "two\nlines"])
 def test_settings_come_back_as_they_were(name: str, tmp_path: Path) -> None:
-    write_config({"label": name, "out": "elsewhere", "steps": None, "peer": ["a", "b"]}, tmp_path)
+    settings = {"label": name, "out": "elsewhere", "columns_only": False, "steps": None, "peer": ["a", "b"]}
+    write_config(settings, tmp_path)
     assert tomllib.loads((tmp_path / CONFIG).read_text(encoding="utf-8")) == {"label": name, "peer": ["a", "b"]}

@@ -83,10 +83,8 @@ def name_of(data: Path) -> str:
     return data.name.split(".")[0]
 
 
-def read_table(
-    data: Path, given: Mapping[str, Any], schema: TableSchema | None = None
-) -> tuple[Events, TableSchema, Summary]:
-    """The labelled events of a table with what was inferred of it, unless it is known, and what was left out: shown."""
+def show_columns(data: Path, given: Mapping[str, Any], schema: TableSchema | None = None) -> tuple[Any, TableSchema]:
+    """What each column is taken for, shown; with the table, of which no more than the first rows is read."""
     source: Any = data
     if str(data) == EXAMPLE:
         source = electricity_table()
@@ -97,9 +95,17 @@ def read_table(
     columns = {role: given[role] for role in ("time", "time_unit", "known_at", "label", "id")}
     features = {role: given[role] for role in ("text", "numeric", "categorical", "embedding", "ignore")}
     schema = schema or infer_schema(rows, **columns, **features)
+    Console().print(schema_table(schema, rows))
+    return source, schema
+
+
+def read_table(
+    data: Path, given: Mapping[str, Any], schema: TableSchema | None = None
+) -> tuple[Events, TableSchema, Summary]:
+    """The labelled events of a table with what was inferred of it, unless it is known, and what was left out: shown."""
+    source, schema = show_columns(data, given, schema)
     if schema.label is None:
         raise DataError(f"no column of {data.name} looks like a label: name it with --label")
-    Console().print(schema_table(schema, rows))
     events, reading = read_all(source, schema, bad_rows=given["bad_rows"])
     Console().print(f"{data.name}: {reading.summary}")
     _check_ids(events)

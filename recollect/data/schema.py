@@ -112,6 +112,8 @@ def schema_table(schema: TableSchema, first_rows: pl.DataFrame) -> RichTable:
     table = RichTable("column", "role", "example", "why")
     if schema.time is None:
         table.add_row("", Text("time", "bold"), "0, 1, 2", schema.why.get(ROW_ORDER, "the order of the rows"))
+    if schema.label is None:
+        table.add_row("", Text("label", "bold"), "", "none found: name it with --label")
     for name, role in schema.roles().items():
         bold = "" if role in ("numeric", "categorical", "text", "embedding") else "dim" if role == "ignored" else "bold"
         why = schema.ignored.get(name) or schema.why.get(name, "declared")

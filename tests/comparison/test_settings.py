@@ -1,5 +1,6 @@
 """What people write becomes options in the data's own unit of time."""
 
+import json
 from pathlib import Path
 from typing import get_args
 
@@ -151,6 +152,44 @@ def test_all_of_an_embedder_can_be_told(tmp_path: Path, monkeypatch: pytest.Monk
 def good(tmp_path: Path) -> Path:
     rows = [f"2020-01-0{day},2020-01-0{day + 1},{day}.5,{day % 2}" for day in (1, 2, 3)]
     return write(tmp_path / "good.csv", "when,settled,x,label", rows)
+
+
+ASK = {"compare": ("compare", "--out"), "train": ("train", "--model")}
+
+
+@pytest.mark.parametrize(("command", "place"), ASK.values(), ids=ASK)
+def test_columns_are_shown_and_nothing_is_done(
+    command: str, place: str, good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RECOLLECT_CACHE", str(tmp_path / "cache"))
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "notes.txt").write_text("somebody's")
+    there = sorted(tmp_path.rglob("*"))
+    for where in ("none", "taken"):
+        asked = [command, str(good), "--time", "when", "--columns-only", place, where]
+        shown = CliRunner().invoke(app, asked)
+        assert shown.exit_code == 0, shown.output
+        assert all(words in shown.stdout for words in ("when", "settled", "declared", "by its name"))
+        told = CliRunner().invoke(app, [*asked, "--json"])
+        assert told.exit_code == 0
+        found = json.loads(told.stdout)
+        assert "by its name" in told.stderr
+        assert found.pop("why")["label"] == "by its name"
+        schema = TableSchema.from_json(found)
+        assert (schema.time, schema.label, schema.numeric) == ("when", "label", ("x",))
+    assert sorted(tmp_path.rglob("*")) == there
+
+
+def test_columns_are_shown_of_a_table_without_a_label(tmp_path: Path) -> None:
+    data = write(tmp_path / "data.csv", "x,fraud", [f"{number}.5,{number % 2}" for number in range(20)])
+    asked = ["compare", str(data), "--out", str(tmp_path / "out")]
+    assert "none found" in CliRunner().invoke(app, [*asked, "--columns-only"]).stdout
+    refused = CliRunner().invoke(app, asked)
+    assert "fraud" in refused.stdout  # what there is, for a person to choose from
+    assert isinstance(refused.exception, DataError)
+    assert "no column of data.csv looks like a label: name it with --label" in str(refused.exception)
 
 
 def test_two_times_of_a_label_are_refused(good: Path) -> None:

@@ -71,3 +71,9 @@ def test_every_column_is_shown_with_an_example_and_the_reason() -> None:
         assert text in shown
     console.print(schema_table(TableSchema(label="y"), pl.DataFrame({"y": [1]})))
     assert "the order of the rows" in console.export_text()
+
+
+def test_a_label_that_was_not_found_is_told() -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(schema_table(TableSchema(numeric=("x",)), pl.DataFrame({"x": [1]})))
+    assert "none found: name it with --label" in console.export_text()
