@@ -72,8 +72,8 @@ def accidents_stream(
     order = np.argsort(number, kind="stable")
     number, events = number[order], events.take(order)
     time = _starts(number)
-    # The winter after it begins with the next year, and what is known at that very moment is not yet visible then.
-    known_at = np.where(number % 4 == SEASONS.index("winter"), _starts(number + 4) - 1, time)
+    # What is known at the very moment that the next season begins would not be visible in it.
+    known_at = _starts(np.where(number % 4 == SEASONS.index("winter"), number + 4, number + 1)) - 1
     cutoff = int(_starts(np.array([4 * year]))[0])
     texts = embed_column(events.columns["Description"].fill_null("").to_list(), loaded("wordllama"), cache)
     assert events.label is not None
