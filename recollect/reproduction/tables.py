@@ -51,7 +51,7 @@ ROTATING_CUTOFF, ROTATING_BIN = 0.5, 0.05
 def electricity_stream(label_delay: int = 0) -> Stream:
     """The market, trained on the first 30% of it and judged by quarters of 90 days."""
     table = electricity_table()
-    time = table["time"].dt.cast_time_unit("ns").to_physical().to_numpy()
+    time = table["time"].dt.cast_time_unit("ns").to_physical().to_numpy(writable=True)
     cutoff = int(time[int(TRAINED_SHARE * table.height)])
     labels = table["target"].to_numpy().astype(np.int64)
     bins = (time - cutoff) // (90 * DAY)
