@@ -25,7 +25,8 @@ def folded(texts: pl.Series) -> pl.Series:
         return texts
     if texts.str.starts_with(" ").any() or texts.str.ends_with(" ").any():
         texts = texts.str.strip_chars(" ")
-    if texts.str.contains(POINT, literal=True).any():
+    # Looking inside every text takes three times as long as looking at ends, so only those that end in 0 are searched.
+    if texts.filter(texts.str.ends_with("0")).str.contains(POINT, literal=True).any():
         texts = texts.str.replace(WHOLE, "$1")
     shortest = texts.str.len_bytes().min()
     if shortest == 0:
