@@ -184,6 +184,8 @@ def ingest(
         echo_json({"history": history, **vars(done), **reading.summary.to_json()})
     else:
         typer.echo(f"{data.name}: {reading.summary}; {done.added} items added, {done.there_already} were there already")
+        if done.new_classes:
+            typer.echo(f"classes that the history did not have before: {', '.join(done.new_classes)}")
 
 
 def predict(

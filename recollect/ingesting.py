@@ -21,11 +21,13 @@ from recollect.trained import Trained
 
 @dataclass(frozen=True)
 class Ingested:
-    """How many rows were added and were there already, and the history's version after it."""
+    """How many rows were added and were there already, the history's version after it, and classes that none of its
+    items had before: from now on they can be the answer."""
 
     added: int
     there_already: int
     version: int
+    new_classes: tuple[str, ...]
 
 
 def ingest_events(
@@ -47,6 +49,7 @@ def ingest_events(
     added = there_already = 0
     with create_history(history, model) if create else HistoryWriter.open(history) as writer:
         reader, known, happened = History.open(history), Extent(), Extent("time")
+        classes = reader.refresh().classes
         for events in chunks:
             snapshot = reader.refresh()
             if schema.id is None or schema.time is None:
@@ -61,7 +64,7 @@ def ingest_events(
             events = events.delayed(label_delay)
             done = append_events(writer, model, events, on_duplicate="skip", cache=cache)
             added, there_already = added + done.added, there_already + done.skipped
-        return Ingested(added, there_already, writer.version)
+        return Ingested(added, there_already, writer.version, reader.refresh().classes[len(classes) :])
 
 
 def _after_all(events: Events, new: Bool[np.ndarray, " events"], first: float) -> Events:

@@ -96,7 +96,7 @@ def test_the_papers_recipe_by_its_other_network_and_bins_without_a_trick(tmp_pat
     arguments += ["--bad-rows", "skip"]
     result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    assert "700 rows read, 1 bad rows left out" in result.output
+    assert "700 rows read, 1 bad row left out" in result.output
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert set(report["models"]) == set(PAPERS)
     assert report["paper"] == {"architecture": "mlp", "without": ["input_dropout"], "terms": ["diversity"]}

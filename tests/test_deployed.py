@@ -130,7 +130,7 @@ def test_rows_that_are_left_out_are_told(place: Path, tmp_path: Path) -> None:
     rows = (place / "new.csv").read_text().splitlines()[:4]
     (tmp_path / "some.csv").write_text("\n".join([*rows, "nonsense"]) + "\n")
     where = ["--model", place / "model", "--history", place / "history", "--bad-rows", "skip"]
-    told = "some.csv: 3 rows read, 1 bad rows left out (wrong number of values 1)"
+    told = "some.csv: 3 rows read, 1 bad row left out (wrong number of values 1)"
     output = run("predict", tmp_path / "some.csv", *where, "--out", tmp_path / "a.csv")
     assert output.splitlines() == [told, f"{tmp_path / 'a.csv'}: 3 answers"]
     shown = CliRunner().invoke(app, ["predict", str(tmp_path / "some.csv"), *map(str, where)], catch_exceptions=False)
@@ -157,7 +157,8 @@ def test_train_and_ingest_speak_json(place: Path, tmp_path: Path) -> None:
     )
     assert (trained["items"], trained["classes"], trained["schema"]["colour"]) == (260, ["no", "yes"], "categorical")
     ingested = json.loads(out_of("ingest", place / "new.csv", *where, "--json"))
-    assert (ingested["added"], ingested["there_already"]) == (140, 0)
+    assert (ingested["added"], ingested["there_already"], ingested["new_classes"]) == (140, 0, ["maybe"])
+    assert json.loads(out_of("ingest", place / "new.csv", *where, "--json"))["new_classes"] == []
 
 
 @pytest.mark.parametrize("arguments", [[], ["--force"]])

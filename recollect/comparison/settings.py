@@ -140,6 +140,8 @@ def cutoff_from(text: str, plain: bool) -> tuple[float, int | float | None]:
         number = None
     if number is not None and 0 < number < 1:
         return number, None
+    if number is not None and not plain and 1 <= number <= 100:
+        raise SettingError(f"the cutoff {text} is no moment and no share of the rows: a share is between 0 and 1")
     return 0.5, moment_from(text, plain)
 
 

@@ -219,14 +219,14 @@ def fit_features(
 
     `ever` is the whole table, later rows too, for models that are fitted anew as time goes on: numbers are then not
     drawn back, those that never changed stay in, and what is first missing later, or a category first seen later, has a
-    place that such a model can learn the meaning of.
+    place that such a model can learn the meaning of. What rows are made of depends on no row after them.
     """
     if table.height == 0:
         raise DataError("there is no row before the cutoff to fit features on: choose a later cutoff")
     embeddings = embeddings or {}
     left_out: dict[str, str] = {}
     numeric = [_fit_number(table, name, left_out, ever) for name in schema.numeric]
-    categorical = [_fit_categories(table if ever is None else ever, name, left_out) for name in schema.categorical]
+    categorical = [_fit_categories(table, name, left_out, ever) for name in schema.categorical]
     wide = [*schema.text, *schema.embedding]
     embedded = [_fit_embedding(_array(table, embeddings, name), name, left_out) for name in wide]
     return FeatureMap(
@@ -265,11 +265,19 @@ def _fit_number(
     return NumericColumn(name, float(there.mean()), deviation, low, high, missing)
 
 
-def _fit_categories(table: pl.DataFrame, name: str, left_out: dict[str, str]) -> CategoricalColumn | None:
+def _fit_categories(
+    table: pl.DataFrame, name: str, left_out: dict[str, str], ever: pl.DataFrame | None
+) -> CategoricalColumn | None:
     counts = _counted(needed_column(table, name))
     counts = counts.sort(["rows", "category"], descending=[True, False])
-    kept = tuple(counts.head(MOST_CATEGORIES).filter(pl.col("rows") >= RARE)["category"])
-    shared = len(kept) < counts.height
+    if ever is None:
+        kept = tuple(counts.head(MOST_CATEGORIES).filter(pl.col("rows") >= RARE)["category"])
+        shared = len(kept) < counts.height
+    else:
+        # A place for each, rare or not: how often a category is going to come is not known when it first comes.
+        met = pl.concat([counts["category"], _texts(needed_column(ever, name))]).unique(maintain_order=True)
+        kept = tuple(met.head(MOST_CATEGORIES))
+        shared = len(kept) < len(met)
     if len(kept) + shared < 2:
         first = counts["category"][0]
         what = "missing" if first == MISSING else repr(first)

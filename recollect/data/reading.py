@@ -43,7 +43,7 @@ class Summary:
         text = f"{self.events} rows read"
         if self.bad:
             kinds = ", ".join(f"{kind} {count}" for kind, count in self.bad.most_common())
-            text += f", {self.bad.total()} bad rows left out ({kinds})"
+            text += f", {self.bad.total()} bad row{'s' * (self.bad.total() > 1)} left out ({kinds})"
         if self.bad_rows_file is not None:
             text += f"; they are in {self.bad_rows_file}"
         for name, line in self.late_fields.items():
@@ -185,7 +185,8 @@ def _bad_rows_file(source: Any, given: str | Path | None) -> Path:
 
 def _failure(bad: list[BadRow], rows: int) -> BadRowError:
     first, more = bad[0], len(bad) - 1
-    others = "" if not more else f" ({more} more bad row{'s' * (more > 1)} among the {rows} rows read with it)"
+    kinds = ", ".join(f"{kind} {count}" for kind, count in Counter(each.kind for each in bad[1:]).most_common())
+    others = f" ({more} more bad row{'s' * (more > 1)} among the {rows} rows read with it: {kinds})" if more else ""
     return BadRowError(
         f"{first.place}: {first.message}{others}. Mend the row, or leave bad rows out with --bad-rows skip, "
         "or have them written to a file with --bad-rows file"

@@ -31,9 +31,15 @@ def _right(log_probs: LogProbs, labels: Labels) -> Float[np.ndarray, " rows"]:
 
 
 def balanced_accuracy(log_probs: LogProbs, labels: Labels) -> float:
-    """The mean over the classes present of the share of their rows that are answered right."""
+    """The mean over the classes present of the share of their rows that are answered right.
+
+    nan where all labels are the same: whoever answers nothing else would be perfect there.
+    """
+    present = np.unique(labels)
+    if len(present) < 2:
+        return float("nan")
     right = log_probs.argmax(1) == labels
-    return float(np.mean([right[labels == label].mean() for label in np.unique(labels)]))
+    return float(np.mean([right[labels == label].mean() for label in present]))
 
 
 def auc(log_probs: LogProbs, labels: Labels) -> float:
@@ -238,8 +244,9 @@ def paired_difference(
         return one(rows) - other(rows)
 
     drawn = np.array([difference(rows) for rows in _drawn(bins, resamples, seed)])
+    drawn = drawn[~np.isnan(drawn)]
     turned = min((drawn <= 0).sum(), (drawn >= 0).sum())
-    p_value = min(1.0, 2 * float(turned + 1) / (resamples + 1))
+    p_value = min(1.0, 2 * float(turned + 1) / (len(drawn) + 1))
     return Difference(difference(slice(None)), *_ends(drawn, level), p_value=p_value)
 
 

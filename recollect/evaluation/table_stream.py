@@ -59,7 +59,7 @@ def prepare(
     if not len(past) or (to_be_asked and not (events.time >= cutoff).any()):
         raise SettingError(
             f"{len(past)} labels are known before the cutoff and {int((events.time >= cutoff).sum())} rows come after "
-            "it: choose one in between with --cutoff"
+            "it: choose one in between with --cutoff, or a shorter --label-delay if there is one"
         )
     classes = class_names(events.label, past, () if seen_as is None else seen_as[1])
     first_code = {name: code for code, name in enumerate(classes)}

@@ -82,6 +82,8 @@ def test_a_cutoff_is_a_share_or_a_moment() -> None:
     assert cutoff_from("0.3", False) == (0.3, None)
     assert cutoff_from("1970-01-03", False) == (0.5, 2 * DAY)
     assert cutoff_from("250", True) == (0.5, 250.0)
+    with pytest.raises(SettingError, match="a share is between 0 and 1"):
+        cutoff_from("1.5", False)
     with pytest.raises(SettingError, match="2019-01-01"):
         cutoff_from("spring", False)
     with pytest.raises(SettingError, match="is no number"):

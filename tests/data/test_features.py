@@ -132,6 +132,17 @@ def test_features_of_ever_have_a_place_for_what_first_comes_later() -> None:
     assert features(table)["shop"].unique().tolist() != features(later)["shop"].unique().tolist()
 
 
+def test_features_of_ever_depend_on_no_row_after_them() -> None:
+    table = past().with_columns(pl.Series("shop", ["old"] * 39 + ["rare"]))
+    schema = TableSchema(label="label", categorical=("shop",))
+    made = []
+    for shop in ("rare", "new"):  # how often something is going to come decides nothing
+        later = table.with_columns(pl.lit(shop).alias("shop"))
+        made.append(fit_features(table, schema, ever=pl.concat([table, later]))(table)["shop"].tolist())
+    assert made[0] == made[1]
+    assert made[0][-1] != made[0][0]
+
+
 def test_a_flag_that_was_never_raised_does_not_reach_the_network() -> None:
     features = fit_features(past(), TableSchema(label="label", numeric=("a",)))
     gap = past().with_columns(pl.lit(None, dtype=pl.Float64).alias("a"))

@@ -344,7 +344,7 @@ def test_each_kind_of_bad_row_is_named_with_its_line(
         list(reading)
     assert str(caught.value).startswith("t.jsonl:5: ")
     assert message in str(caught.value)
-    assert "(1 more bad row among the 7 rows read with it)" in str(caught.value)
+    assert "(1 more bad row among the 7 rows read with it: " in str(caught.value)
     assert "--bad-rows skip" in str(caught.value)
     for block_bytes in (10, 250, 10**6):
         monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)

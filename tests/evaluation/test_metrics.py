@@ -55,7 +55,8 @@ def test_measures_are_those_of_scikit_learn(given: Arrays) -> None:
     recalls = sklearn_metrics.recall_score(
         labels, answers, labels=np.unique(labels), average="macro", zero_division=np.nan
     )
-    assert balanced_accuracy(log_probs, labels) == pytest.approx(recalls)
+    balanced = recalls if len(np.unique(labels)) > 1 else np.nan
+    assert balanced_accuracy(log_probs, labels) == pytest.approx(balanced, nan_ok=True)
     probs = np.exp(log_probs)
     assert nll(log_probs, labels) == pytest.approx(sklearn_metrics.log_loss(labels, probs, labels=classes))
     squares = sklearn_metrics.brier_score_loss(labels, probs, labels=classes, scale_by_half=False)
@@ -101,6 +102,14 @@ def test_a_class_the_answers_do_not_reach_is_missed_and_costs_the_floor() -> Non
     assert brier(log_probs, labels) == pytest.approx((2 * 0.125 + 1.5) / 3)
     assert auc(log_probs, labels) == pytest.approx((1 + 1 + 0.5) / 3)
     assert set(scores(log_probs, labels)) == set(MEASURES)
+
+
+def test_a_bin_of_one_class_says_nothing_of_balance() -> None:
+    always = np.log(np.array([[0.75, 0.25]] * 6))
+    labels, bins = np.array([0, 1, 0, 0, 0, 0]), np.array([0, 0, 0, 1, 1, 1])
+    assert np.isnan(balanced_accuracy(always[:3], np.zeros(3, np.int64)))
+    assert mean_over_bins(balanced_accuracy, always, labels, bins) == 0.5
+    assert paired_difference(balanced_accuracy, always, always[:, ::-1], labels, bins, resamples=20).p_value == 1.0
 
 
 def test_certainty_that_is_wrong_costs_the_floor() -> None:

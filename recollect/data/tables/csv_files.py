@@ -70,7 +70,8 @@ class Csv:
             return _with_types(pl.concat(frames).head(count))
         if broken:
             raise DataError(f"{broken[0].place}: {broken[0].message}, and no other row can be read: mend the file")
-        raise DataError(f"{self.path} has no row below the names of its columns: give a table with rows")
+        what = "no row below the names of its columns" if self.path.stat().st_size else "nothing in it"
+        raise DataError(f"{self.path} has {what}: give a table with rows")
 
     def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
         return self._chunks(columns, blocks.BLOCK_BYTES)
