@@ -23,10 +23,12 @@ def folded(texts: pl.Series) -> pl.Series:
     # Each question to polars takes as long as looking at hundreds of texts here, and a service asks them of one.
     if len(texts) <= FEW // 4 and all(text is None or _is_name(text) for text in texts.to_list()):
         return texts
-    if texts.str.starts_with(" ").any() or texts.str.ends_with(" ").any():
+    # Most ids have neither a space nor a point, which is seen soonest in the bytes of all texts, one after the other.
+    written = _bytes_of(texts)
+    if b" " in written and (texts.str.starts_with(" ").any() or texts.str.ends_with(" ").any()):
         texts = texts.str.strip_chars(" ")
     # Looking inside every text takes three times as long as looking at ends, so only those that end in 0 are searched.
-    if texts.filter(texts.str.ends_with("0")).str.contains(POINT, literal=True).any():
+    if POINT.encode() in written and texts.filter(texts.str.ends_with("0")).str.contains(POINT, literal=True).any():
         texts = texts.str.replace(WHOLE, "$1")
     shortest = texts.str.len_bytes().min()
     if shortest == 0:
@@ -34,6 +36,11 @@ def folded(texts: pl.Series) -> pl.Series:
     if isinstance(shortest, int) and shortest <= LONGEST_TRUTH and any((texts == each).any() for each in TRUTH):
         texts = texts.replace(TRUTH)
     return texts
+
+
+def _bytes_of(texts: pl.Series) -> bytes:
+    data = texts.to_arrow(compat_level=pl.CompatLevel.oldest()).buffers()[-1]
+    return data.to_pybytes() if data is not None else b""
 
 
 def of_whole_numbers(values: pl.Series) -> pl.Series:
