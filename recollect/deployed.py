@@ -28,7 +28,7 @@ from recollect.history.disk.schema import Column, Key, Schema
 from recollect.history.reader import History
 from recollect.history.snapshot import Snapshot
 from recollect.history.writer import Appended, HistoryWriter, OnDuplicate
-from recollect.records import Features
+from recollect.records import TERMS, Features
 from recollect.trained import Trained
 
 ROW = "row"
@@ -79,6 +79,9 @@ def history_schema(model: Trained) -> Schema:
     features = tuple(
         Column(spec.name, types[spec.kind], () if spec.kind == "categorical" else (spec.width,)) for spec in model.specs
     )
+    words = intake_of(model).words
+    if words is not None:
+        features += (Column(TERMS, "int32", (words.num_terms,)),)
     plain = intake_of(model).schema.plain_times
     return Schema(
         Key(model.keys.key_dim, function=model.keys.fingerprint),
@@ -130,7 +133,7 @@ def seen(model: Trained, columns: pl.DataFrame, cache: Path | None = None) -> Fe
     intake = intake_of(model)
     features = intake(columns, intake.embed(columns, cache))
     kinds = {spec.name: spec.kind for spec in model.specs}
-    return {name: value.half().float() if kinds[name] == "embedded" else value for name, value in features.items()}
+    return {name: value.half().float() if kinds.get(name) == "embedded" else value for name, value in features.items()}
 
 
 def raw_json(row: dict[str, Any]) -> str:

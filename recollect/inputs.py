@@ -79,12 +79,14 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Lookup:
-    """A view of a history, searched by key and, with `recency`, by time; `columns` of its items are fetched."""
+    """A view of a history, searched by key and, with `recency`, by time; `columns` of its items are fetched, None for
+    all of them, and `of_inputs` besides where items are asked themselves."""
 
     view: TableView
     recency: bool = True
     window: Window = EVERYTHING
     columns: tuple[str, ...] | None = None
+    of_inputs: tuple[str, ...] = ()
 
     @functools.cached_property
     def keys(self) -> SharedKeys:
@@ -134,16 +136,20 @@ class Lookup:
     def fetch(self, rows: Int[Tensor, " batch"], positions: Int[Tensor, "batch chains retrieved"]) -> Fetched:
         """Features from where they are stored, labels and times from memory."""
         times = self.view.clock.model_time(self.view.at("time", positions))
-        return Fetched(self.features_at(positions), self.view.at("label", positions), times)
+        return Fetched(self._fetched(positions, self.columns), self.view.at("label", positions), times)
 
     def features_at(self, positions: Int[Tensor, "*shape"]) -> Features:
+        """All that is known of items as inputs."""
+        return self._fetched(positions, None if self.columns is None else (*self.columns, *self.of_inputs))
+
+    def _fetched(self, positions: Int[Tensor, "*shape"], columns: tuple[str, ...] | None) -> Features:
         """Where the position is -1, of some item or other; zeros where there is none at all."""
         device = positions.device
         source = self.view.source
         if len(self.view) and len(self.view.gone):
             positions = positions.masked_fill(positions < 0, self.view.some_position)
         rows = self.view.at("row", positions)
-        names = None if self.columns is None else list(self.columns)
+        names = None if columns is None else list(columns)
         if len(self.view) == 0:
             fetched = {name: _zeros(value, rows) for name, value in source.fetch(rows.flatten()[:0], names).items()}
         else:

@@ -14,6 +14,10 @@ from torch import Tensor
 Features = dict[str, Tensor]
 """Named features. Embedded and numeric ones are floats `[*lead, width]`, categorical ones integers `[*lead]`."""
 
+TERMS = "terms"
+"""Beside the features of a text there may be its words as integers `[*lead, terms]`, -1 for none, in columns of this
+name. No network reads them, so no spec tells of them."""
+
 FeatureKind = Literal["embedded", "numeric", "categorical"]
 
 

@@ -27,9 +27,9 @@ from recollect.model.build import SlotGroup, build_system
 from recollect.model.system import RetrievalSystem
 from recollect.model.trees import Trees
 from recollect.predictor import Predictor
-from recollect.records import Clock, FeatureSpec
+from recollect.records import TERMS, Clock, FeatureSpec
 
-FORMAT = 6
+FORMAT = 7
 MODEL, WEIGHTS, KEYS = "model.json", "weights.safetensors", "keys.safetensors"
 TREES, WORDS_FILE = "trees.safetensors", "words.safetensors"
 
@@ -39,7 +39,7 @@ class Trained:
     """A system with its recipe, the shape of its data, its keys and its clock. `classes` names those of training by
     code; `window` is how many items back it looks, None for all; `intake` makes features of raw rows, where it was
     trained on some; `trees` are None where there was nothing to grow them on, or they did harm; `pool` weighs the
-    heads, None for evenly.
+    heads, None for evenly; with `terms` regressions over the newest items read the words of texts.
     """
 
     system: RetrievalSystem
@@ -54,6 +54,7 @@ class Trained:
     intake: Intake | None = None
     trees: Trees | None = None
     pool: tuple[float, ...] | None = None
+    terms: bool = False
 
     @property
     def _of_words(self) -> dict[str, Tensor]:
@@ -74,6 +75,8 @@ class Trained:
             window=Window(items=self.window),
             trained_on=self.trained_on,
             num_classes=len(self.classes),
+            columns=tuple(spec.name for spec in self.specs),
+            of_inputs=(TERMS,) if self.terms else (),
         )
 
     def save(self, folder: Path, *, force: bool = False) -> None:
@@ -101,6 +104,7 @@ class Trained:
             "trained_on": asdict(self.trained_on),
             "window": self.window,
             "pool": self.pool,
+            "terms": self.terms,
             "intake": None if self.intake is None else self.intake.to_json(),
             "sha256": {path.name: _digest(path) for path in sorted(beside.iterdir())},
         }
@@ -156,12 +160,13 @@ class Trained:
             None if plain["intake"] is None else Intake.from_json(plain["intake"], of_words),
             Trees(specs, len(classes), **load((folder / TREES).read_bytes())) if TREES in plain["sha256"] else None,
             None if plain["pool"] is None else tuple(plain["pool"]),
+            plain["terms"],
         )
 
     def fingerprint(self) -> str:
         """The same for the same answers: of the weights and all settings."""
         digest = hashlib.sha256(
-            json.dumps([asdict(self.recipe), self.keys.fingerprint, self.window, self.pool]).encode()
+            json.dumps([asdict(self.recipe), self.keys.fingerprint, self.window, self.pool, self.terms]).encode()
         )
         buffers = {} if self.trees is None else self.trees.state_dict(prefix="trees.")
         for name, tensor in sorted({**self.system.state_dict(), **buffers}.items()):

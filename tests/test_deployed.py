@@ -12,6 +12,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from recollect.answering.heads import HEADS
 from recollect.cli import app
 from recollect.data.features import WORDS
 from recollect.data.reading import read_all
@@ -19,6 +20,7 @@ from recollect.deployed import Deployed, append_events, history_schema, raw_json
 from recollect.errors import OutputExistsError, SettingError
 from recollect.history.reader import History
 from recollect.history.writer import HistoryWriter
+from recollect.records import TERMS
 from recollect.trained import Trained
 from tests.comparison.test_compare import write_table
 from tests.data.test_words import praise
@@ -222,9 +224,36 @@ def test_texts_are_read_word_by_word_in_training_and_in_use_alike(tmp_path: Path
     answers = pl.read_parquet(tmp_path / "answers.parquet")["predicted"].to_numpy()
     assert (answers == table["label"][500:].to_numpy()).mean() > 0.9
     deployed = Deployed.open(tmp_path / "model", tmp_path / "history")
-    stored = deployed.snapshot.column(WORDS, 0, 500)
     made, _ = deployed.features(table[:500].select("said"))
-    assert np.array_equal(stored, made[WORDS].numpy()), "an item is what it is as an input"
+    for name in (WORDS, TERMS):
+        stored = deployed.snapshot.column(name, 0, 500)
+        assert np.array_equal(stored, made[name].numpy()), "an item is what it is as an input"
+
+
+def test_words_that_are_new_since_training_are_learned_of_and_replayed(tmp_path: Path) -> None:
+    """The rule turns round, and it is told by words that training never met."""
+    texts, labels = praise(700)
+    new = [f"{text} {('zork', 'blick')[label]}" for text, label in zip(texts, labels, strict=True)]
+    table = pl.DataFrame(
+        {
+            "when": range(1400),
+            "said": [*texts, *new],
+            "label": [*np.where(labels == 1, "yes", "no"), *np.where(labels == 1, "no", "yes")],
+        }
+    )
+    table[:700].write_csv(tmp_path / "old.csv")
+    table[700:].write_csv(tmp_path / "new.csv")
+    where = ["--model", tmp_path / "model", "--history", tmp_path / "history", "--cache", tmp_path / "cache"]
+    run("train", tmp_path / "old.csv", *where, "--label", "label", "--time", "when", "--text", "said", "--steps", 60)
+    run("ingest", tmp_path / "new.csv", *where)
+    deployed = Deployed.open(tmp_path / "model", tmp_path / "history")
+    regression = HEADS.index("regression")
+    replayed = deployed.live.answer_items(torch.arange(1200, 1400))
+    wrong_way = np.where(labels[500:] == 1, 0, 1)  # classes in order: no, yes
+    assert (replayed.heads[:, regression].argmax(1).numpy() == wrong_way).mean() > 0.97
+    asked = table[1300:1301].select("said")
+    alone = deployed.answer(asked, np.array([1300.0]))
+    assert torch.equal(alone.log_probs[0], replayed.log_probs[100])
 
 
 def rows_with_labels(model: Trained) -> Any:

@@ -111,6 +111,9 @@ def test_half_precision_and_nanoseconds(tmp_path: Path) -> None:
     assert fetched.features["kind"].tolist()[0] == [[0, 1]]
     assert fetched.times is not None
     assert fetched.times[0].tolist() == [[0.0, 1.0]]
+    less = Lookup(view, columns=("x",), of_inputs=("kind",))
+    assert list(less.fetch(inputs.rows, torch.tensor([[[0, 1]], [[2, -1]]])).features) == ["x"]
+    assert list(less.inputs_at(torch.tensor([0, 2])).features) == ["x", "kind"]
 
 
 def test_excluded_ids_are_not_retrieved(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from recollect.model.neighbours import corrected, kernel, nearest, vote, with_ne
 from recollect.model.pool import even, frozen
 from recollect.model.trees import together
 from recollect.predictor import TILE_ROWS, Predictor, repeated
-from recollect.records import Visible
+from recollect.records import TERMS, Visible
 
 HEADS = (
     "no_context",
@@ -52,7 +52,7 @@ CORRECTING = 64
 RECENT = Window(items=1024)
 LONG = Window(items=8192)
 REGRESSED = (1024, 4096)
-"""How many of the newest items each regression looks back on."""
+"""How many of the newest items each regression looks back on. The longer one reads the words of texts as well."""
 
 REPOOLED = (1024, 4096)
 """How many of the newest items each of the pools is fitted to that are fitted anew."""
@@ -180,7 +180,10 @@ class Heads:
         self, inputs: Inputs, plain: Float[Tensor, "batch classes"], window: int
     ) -> tuple[Float[Tensor, "batch _"], Int[Tensor, " batch"]]:
         untrained = Untrained(self.lookup.view, self.untrained_from)
-        return self.regressions.answers(inputs.own_keys, plain, inputs.visible, window, untrained, self.record.plain)
+        terms = inputs.features.get(TERMS) if window == max(REGRESSED) else None
+        return self.regressions.answers(
+            inputs.own_keys, plain, inputs.visible, window, untrained, self.record.plain, terms
+        )
 
     def _untrained(self, visible: Visible) -> Visible:
         return replace(visible, start=visible.start.clamp(min=self.untrained_from).minimum(visible.stop))

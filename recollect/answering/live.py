@@ -79,12 +79,22 @@ class TrainedOn:
 
 
 class Live:
-    """One model and the history it follows. One thread at a time."""
+    """One model and the history it follows. One thread at a time. `columns` and `of_inputs` are what a `Lookup` fetches
+    of items."""
 
     def __init__(
-        self, predictor: Predictor, table: KeyTable, *, window: Window, trained_on: TrainedOn, num_classes: int
+        self,
+        predictor: Predictor,
+        table: KeyTable,
+        *,
+        window: Window,
+        trained_on: TrainedOn,
+        num_classes: int,
+        columns: tuple[str, ...] | None = None,
+        of_inputs: tuple[str, ...] = (),
     ) -> None:
         self.predictor, self.table, self.window = predictor, table, window
+        self.columns, self.of_inputs = columns, of_inputs
         self.trained_on, self.num_classes = trained_on, num_classes
         self._weights: dict[tuple[tuple[str, ...], int], Float[Tensor, "moments heads"]] = {}
         self._regressions, self._pools = Regressions(), Pools()
@@ -124,7 +134,7 @@ class Live:
             elif len(view.tail) != len(old.tail) or len(view.superseded) != len(old.superseded):
                 self._forget_newest()
         self._record.make_room(source.num_rows)
-        self.lookup = Lookup(view, window=self.window)
+        self.lookup = Lookup(view, window=self.window, columns=self.columns, of_inputs=self.of_inputs)
         self.untrained_from = self.trained_on.count(view.items.known_at)
         if old is not None and old.source.generation == source.generation:
             self._unscore_for(old.source.num_rows)

@@ -9,10 +9,13 @@ from torch import Tensor
 
 from recollect.answering.newest import NewestFits, Untrained
 from recollect.model.regression import Regression, regress
-from recollect.records import Visible
+from recollect.records import TERMS, Visible
 
 MOST_CLASSES = 100
 """With more, a fit would take longer than the answers it is for."""
+
+MOST_CLASSES_OF_WORDS = 10
+"""With more, words are not read: their fits take ten times as long."""
 
 
 class Regressions:
@@ -32,20 +35,22 @@ class Regressions:
         window: int,
         untrained: Untrained,
         plain_of_items: Float[Tensor, "rows classes"],
+        terms: Int[Tensor, "batch words"] | None = None,
     ) -> tuple[Float[Tensor, "batch _"], Int[Tensor, " batch"]]:
         """What the last fit over items that an input may see makes of its plain answer; a fit looks back on `window`
         items, and on none that were trained on. Also, for each input, of how many classes its fit speaks: those first
-        met after training are among them. `plain_of_items` is by stored row."""
+        met after training are among them. `plain_of_items` is by stored row. With `terms` of the inputs it reads words,
+        which the history must have of its items."""
         numbers = self._fits.numbers(visible, window, untrained)
         found, classes = plain, torch.full_like(numbers, plain.shape[1])
         if plain.shape[1] > MOST_CLASSES:
             return found, classes
-        make = partial(_fitted, untrained, plain_of_items)
+        make = partial(_fitted, untrained, plain_of_items, terms is not None)
         for number in numbers.unique().tolist():
             fit = self._fits.get(number, window, untrained, make)
             if fit is not None:
                 # All rows, so that an answer's bits don't depend on whose fit is another.
-                said, mine = fit(keys, plain), numbers == number
+                said, mine = fit(keys, plain, terms), numbers == number
                 classes[mine] = said.shape[1]
                 width = max(said.shape[1], found.shape[1])
                 said, found = (F.pad(each, (0, width - each.shape[1]), value=-torch.inf) for each in (said, found))
@@ -54,7 +59,10 @@ class Regressions:
 
 
 def _fitted(
-    untrained: Untrained, plain_of_items: Float[Tensor, "rows classes"], positions: Int[Tensor, " items"]
+    untrained: Untrained,
+    plain_of_items: Float[Tensor, "rows classes"],
+    reads_words: bool,
+    positions: Int[Tensor, " items"],
 ) -> Regression | None:
     view, known = untrained.view, plain_of_items.shape[1]
     if not len(positions):
@@ -65,6 +73,8 @@ def _fitted(
         positions = positions[view.at("label", positions) < known]
     if not len(positions):
         return None
-    plain = plain_of_items[view.at("row", positions)]
+    rows = view.at("row", positions)
+    plain = plain_of_items[rows]
     assert not bool(plain.isnan().any()), "a regression needs what the plain classifier says of all its items"
-    return regress(view.at("key", positions).float(), plain, view.at("label", positions), classes)
+    terms = view.source.fetch(rows, [TERMS])[TERMS] if reads_words and classes <= MOST_CLASSES_OF_WORDS else None
+    return regress(view.at("key", positions).float(), plain, view.at("label", positions), classes, terms)

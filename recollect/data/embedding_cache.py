@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from recollect.data.embedding import Embedder
-from recollect.data.mapped import half_rows
+from recollect.data.mapped import mapped_rows
 from recollect.errors import DataError, SettingError
 
 # Texts of like length share a batch, so that little is padded. They are sorted inside windows, not all at once: the
@@ -192,7 +192,7 @@ class EmbeddingCache(AbstractContextManager["EmbeddingCache"]):
         self, digests: Sequence[Digest | None], folder: Path | None = None
     ) -> Float16[np.ndarray, "texts width"]:
         """A row each, zeros for None; in memory, or in a file in the folder."""
-        found = half_rows(len(digests), self.width, folder)
+        found = mapped_rows(len(digests), self.width, folder)
         positions = np.array([-1 if digest is None else self._positions[digest] for digest in digests], np.int64)
         for part in self._parts:
             mine = np.flatnonzero((positions >= part.first) & (positions < part.first + part.count))

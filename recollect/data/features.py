@@ -23,7 +23,7 @@ from recollect.data.names import Coded
 from recollect.data.schema import TableSchema
 from recollect.data.tables.raw import column_of
 from recollect.errors import DataError
-from recollect.records import Features, FeatureSpec
+from recollect.records import TERMS, Features, FeatureSpec
 
 NUMBERS = "numbers"
 """All numeric columns are one feature of this name, with a column of its own for each that may be missing; embeddings
@@ -32,7 +32,7 @@ that may be missing have theirs behind them."""
 WORDS = "words"
 """The feature of the scores of all texts (`data/words.py`)."""
 
-TAKEN = ("", NUMBERS, WORDS, "id", "time", "known_at", "label", "key", "commit", "until", "row")
+TAKEN = ("", NUMBERS, WORDS, TERMS, "id", "time", "known_at", "label", "key", "commit", "until", "row")
 """What no feature of a column may be called: others are, or a history has such columns of its own."""
 
 FORMAT = 2

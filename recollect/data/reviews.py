@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from recollect.data.embedding import REVIEW_LAYOUT
 from recollect.data.features import NUMBERS, fit_features
-from recollect.data.mapped import half_rows
+from recollect.data.mapped import mapped_rows
 from recollect.data.reading import BadRows, Reading, first_rows, read_all
 from recollect.data.schema import TableSchema
 from recollect.data.tables.raw import check_columns
@@ -151,7 +151,7 @@ def _standardised(
     fitted = fit_features(table(reviews.text[rows]), TableSchema(text=("text",)), {"text": embeddings[rows]})
     if not fitted.embedded:
         raise DataError("all texts before the cutoff have the same embedding: embed the texts of the reviews")
-    made = half_rows(len(embeddings), embeddings.shape[1], folder)
+    made = mapped_rows(len(embeddings), embeddings.shape[1], folder)
     for start in range(0, len(reviews), _ROWS_AT_ONCE):
         some = slice(start, start + _ROWS_AT_ONCE)
         made[some] = fitted(table(reviews.text[some]), {"text": embeddings[some]})["text"].numpy()

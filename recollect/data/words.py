@@ -11,7 +11,8 @@ import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,13 @@ from jaxtyping import Float32, Float64, Int, Int32
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recollect.data.embedding_cache import clean_text, text_progress
+from recollect.data.embedding_cache import text_progress
 from recollect.data.features import WORDS, needed_column
-from recollect.errors import SettingError
-from recollect.records import Features, FeatureSpec
+from recollect.data.mapped import mapped_rows
+from recollect.data.terms import AT_ONCE, BUCKETS, MOST_WORDS, first_terms, num_terms, term_counts, with_text
+from recollect.records import TERMS, Features, FeatureSpec
 
 FOLDS = 4
-BUCKETS = 1 << 24
-"""Words and pairs are known by hashes below this: few enough of them meet in one."""
-
 MOST_TERMS = 1 << 15
 LEAST_TEXTS = 2
 """A word or pair that stands in fewer texts than this can't tell anything of another one."""
@@ -46,8 +45,6 @@ MOST_ROWS = 100_000
 MOST_CLASSES = 100
 SOME_ROWS = 20_000
 """By so many rows scores are standardised and judged."""
-
-_AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
@@ -68,11 +65,11 @@ class WordScores:
     ) -> Float64[np.ndarray, "texts scores"]:
         """NaN where there is no text. `advance` is told how many are done."""
         scores = np.full((len(texts), self.offsets.shape[1]), np.nan)
-        for first in range(0, len(texts), _AT_ONCE):
-            some = texts[first : first + _AT_ONCE]
-            rows, written = _written(some)
+        for first in range(0, len(texts), AT_ONCE):
+            some = texts[first : first + AT_ONCE]
+            rows, written = with_text(some)
             if written:
-                folds, terms = _folds(written), _weighed(_counts(written), self.terms, self.rarity)
+                folds, terms = _folds(written), _weighed(term_counts(written), self.terms, self.rarity)
                 for fold in np.unique(folds):
                     mine = np.flatnonzero(folds == fold)
                     scores[first + rows[mine]] = terms[mine] @ self.weights[fold] + self.offsets[fold]
@@ -87,7 +84,7 @@ def fit_word_scores(texts: Sequence[str | None], labels: Int[np.ndarray, " rows"
     None where there are too few texts, where no word comes twice, and where there is one class alone, or more than can
     have a score each.
     """
-    rows, written = _written(texts[-MOST_ROWS:])
+    rows, written = with_text(texts[-MOST_ROWS:])
     folds, labels = _folds(written), labels[-MOST_ROWS:][rows]
     told = _told(folds, labels)
     if len(rows) < LEAST_ROWS or not 2 <= len(told) <= MOST_CLASSES:
@@ -97,7 +94,7 @@ def fit_word_scores(texts: Sequence[str | None], labels: Int[np.ndarray, " rows"
     use = use[np.isin(labels[use], told)]
     if len(told) < 2:
         return None
-    counts, folds, labels = _counts([written[row] for row in use]), folds[use], labels[use]
+    counts, folds, labels = term_counts([written[row] for row in use]), folds[use], labels[use]
     found = np.bincount(counts.indices, minlength=BUCKETS)
     terms = np.flatnonzero(found >= LEAST_TEXTS)
     if not len(terms):
@@ -147,34 +144,6 @@ def _weighed(counts: Any, terms: Int32[np.ndarray, " terms"], rarity: Float32[np
     return csr_array(((values / lengths).astype(np.float32), place, starts), shape=shape)
 
 
-@cache
-def _hashing() -> Any:
-    try:
-        from sklearn.feature_extraction.text import HashingVectorizer
-    except ModuleNotFoundError as error:
-        raise SettingError(f"texts need the package {error.name}: pip install 'recollect[text]'") from error
-    return HashingVectorizer(
-        token_pattern=r"\w+",
-        ngram_range=(1, 2),
-        n_features=BUCKETS,
-        alternate_sign=False,
-        norm=None,
-        dtype=np.float32,
-    )
-
-
-def _counts(texts: Sequence[str]) -> Any:
-    """How often each word and each pair stands in each text, by their hashes."""
-    return _hashing().transform(texts)
-
-
-def _written(texts: Sequence[str | None]) -> tuple[NDArray[np.int64], list[str]]:
-    """The rows that have a text, and these."""
-    cleaned = [clean_text(text or "", row) for row, text in enumerate(texts)]
-    found = [(row, text) for row, text in enumerate(cleaned) if text is not None]
-    return np.array([row for row, _ in found], np.int64), [text for _, text in found]
-
-
 def _folds(texts: Sequence[str]) -> NDArray[np.int64]:
     return np.array([zlib.crc32(text.encode()) % FOLDS for text in texts], np.int64)
 
@@ -209,7 +178,8 @@ class WordColumn:
 
 @dataclass(frozen=True)
 class Words:
-    """The scores of columns of texts as one numeric feature."""
+    """The scores of columns of texts as one numeric feature, and which words these are of: TERMS, no feature of a
+    network, for regressions that are fitted anew as the history grows. Each column has its part of them."""
 
     columns: Mapping[str, WordColumn]
     spec: FeatureSpec = field(init=False)
@@ -218,16 +188,37 @@ class Words:
         width = sum(column.width for column in self.columns.values())
         object.__setattr__(self, "spec", FeatureSpec(WORDS, "numeric", width))
 
-    def __call__(self, table: pl.DataFrame, *, progress: bool = False) -> Features:
-        """With `progress` there is a bar."""
+    @property
+    def num_terms(self) -> int:
+        return len(self.columns) * num_terms(self._words_of_each)
+
+    @property
+    def _words_of_each(self) -> int:
+        return max(1, MOST_WORDS // len(self.columns))
+
+    def __call__(self, table: pl.DataFrame, *, progress: bool = False, folder: Path | None = None) -> Features:
+        """With `progress` there is a bar; with `folder` terms are mapped from a file there."""
         if not progress:
-            return {WORDS: self._values(table)}
-        with text_progress("reading words", table.height * len(self.columns)) as advance:
-            return {WORDS: self._values(table, advance)}
+            return {WORDS: self._values(table), TERMS: self._terms(table, folder)}
+        with text_progress("reading words", 2 * table.height * len(self.columns)) as advance:
+            return {WORDS: self._values(table, advance), TERMS: self._terms(table, folder, advance)}
 
     def _values(self, table: pl.DataFrame, advance: Callable[[int], None] | None = None) -> Tensor:
         parts = [column(_texts(table, name), advance) for name, column in self.columns.items()]
         return torch.from_numpy(np.hstack(parts))
+
+    def _terms(self, table: pl.DataFrame, folder: Path | None, advance: Callable[[int], None] | None = None) -> Tensor:
+        found = mapped_rows(table.height, self.num_terms, folder, np.int32)
+        width = num_terms(self._words_of_each)
+        for number, name in enumerate(self.columns):
+            texts = _texts(table, name)
+            for first in range(0, len(texts), AT_ONCE):
+                some = texts[first : first + AT_ONCE]
+                own = slice(number * width, (number + 1) * width)
+                found[first : first + len(some), own] = first_terms(some, self._words_of_each)
+                if advance is not None:
+                    advance(len(some))
+        return torch.from_numpy(found)
 
     def to_json(self) -> dict[str, Any]:
         """All but the tensors."""

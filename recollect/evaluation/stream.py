@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recollect.errors import SettingError
 from recollect.model.encoders import FlatEncoder
-from recollect.records import Features, FeatureSpec
+from recollect.records import TERMS, Features, FeatureSpec
 
 DIGESTED_BYTES = 4 << 30
 """Of features larger than this only every so-manieth row is in a digest: reading them all would take an hour."""
@@ -125,6 +125,8 @@ class Stream:
             for start in range(0, len(self), step * _ROWS_AT_ONCE):
                 some = slice(start, start + step * _ROWS_AT_ONCE, step)
                 digest.update(np.ascontiguousarray(self._flat(features, specs, some)).tobytes())
+        if TERMS in self.features:
+            digest.update(self.features[TERMS][:: 1 + self.features[TERMS].nbytes // DIGESTED_BYTES].numpy().tobytes())
         if self.drawn is not None:
             digest.update(self.drawn.tobytes() + self.bins.tobytes())
         return digest.hexdigest()

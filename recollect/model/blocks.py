@@ -37,6 +37,11 @@ def linear(
     return F.linear(x, weight, bias)
 
 
+def row_sums(values: Float[Tensor, "*lead columns"]) -> Float[Tensor, "*lead"]:
+    """Over whole cache lines, so that all rows are summed in one order."""
+    return F.pad(values, (0, rounded_up(values.shape[-1]) - values.shape[-1])).sum(-1)
+
+
 class RowLinear(nn.Linear):
     """A linear layer that treats rows alike wherever they stand: see `linear`."""
 

@@ -1,7 +1,8 @@
-"""A regression of the newest labels on keys and on the plain answer. Where a change is spread over all of key space, 64
-neighbours are too few to tell its direction; a line through thousands of items does.
+"""A regression of the newest labels on keys, on the plain answer and on words, if there are some. Where a change is
+spread over all of key space, 64 neighbours are too few to tell its direction; a line through thousands of items does.
 
-Knows keys, labels and what the plain classifier said of each item; nothing of features, of time or of what made keys.
+Knows keys, words, labels and what the plain classifier said of each item; nothing of other features, of time or of what
+made keys.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from recollect.model.bounded import lowest
 from recollect.model.neighbours import centred
+from recollect.model.word_regression import WordWeights, fit_with_words
 
 STEPS = 20
 SHRINKAGE = 10.0
@@ -22,18 +24,26 @@ plain answer are held at what leaves it as it is, by one item."""
 
 @dataclass(frozen=True)
 class Regression:
-    """Class logits are linear in a key, less `mean` and by its `scale`, in the plain logits and in one. There may be
-    more classes than the plain answer has: those first met after it was made."""
+    """Class logits are linear in a key, less `mean` and by its `scale`, in the plain logits and in one, and in words
+    where it was fitted with them. There may be more classes than the plain answer has: those first met after it was
+    made."""
 
     mean: Float[Tensor, " key_dim"]
     scale: Float[Tensor, ""]
     weights: Float[Tensor, "columns classes"]
+    words: WordWeights | None = None
 
     def __call__(
-        self, keys: Float[Tensor, "batch key_dim"], plain: Float[Tensor, "batch classes"]
+        self,
+        keys: Float[Tensor, "batch key_dim"],
+        plain: Float[Tensor, "batch classes"],
+        terms: Int[Tensor, "batch words"] | None = None,
     ) -> Float[Tensor, "batch _"]:
-        """Log-probabilities by keys and plain answers."""
-        return F.log_softmax(_columns((keys - self.mean) / self.scale, plain) @ self.weights, dim=1)
+        """Log-probabilities by keys, plain answers and words."""
+        logits = _columns((keys - self.mean) / self.scale, plain) @ self.weights
+        if self.words is not None and terms is not None:
+            logits = logits + self.words(terms)
+        return F.log_softmax(logits, dim=1)
 
 
 def regress(
@@ -41,8 +51,10 @@ def regress(
     plain: Float[Tensor, "items known"],
     labels: Int[Tensor, " items"],
     classes: int,
+    terms: Int[Tensor, "items words"] | None = None,
 ) -> Regression:
-    """Fitted to items, of which there is at least one, with labels of so many classes, at least those that are known.
+    """Fitted to items, of which there is at least one, with labels of so many classes, at least those that are known;
+    with `terms` to their words as well.
 
     Begun anew each time and stopped after STEPS, the weights follow from these items alone. Of a class that the plain
     answer knows nothing of they begin, and are held, at its share of the items.
@@ -60,7 +72,9 @@ def regress(
     def gradient(weights: Float[Tensor, "columns classes"]) -> Float[Tensor, "columns classes"]:
         return columns.T @ (F.softmax(columns @ weights, dim=1) - target)
 
-    return Regression(mean, scale, lowest(gradient, columns.T @ columns, start, held, STEPS))
+    weights = lowest(gradient, columns.T @ columns, start, held, STEPS)
+    found = None if terms is None else fit_with_words(columns, weights, start, held, terms, labels)
+    return Regression(mean, scale, weights) if found is None else Regression(mean, scale, *found)
 
 
 def _columns(

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from recollect.model.blocks import rounded_up
+from recollect.model.blocks import row_sums
 from recollect.model.encoders import FlatEncoder
 from recollect.records import Features, FeatureSpec
 
@@ -72,10 +72,10 @@ class Trees(nn.Module):
 
     def _logits(self, said: Float[Tensor, "batch trees"]) -> Float[Tensor, "batch classes"]:
         if self.num_classes == 2:
-            of_second = _sums(said)
+            of_second = row_sums(said)
             return torch.stack([torch.zeros_like(of_second), of_second], dim=1)
         by_class = said.unflatten(1, (-1, self.num_classes)).transpose(1, 2)
-        return _sums(by_class)
+        return row_sums(by_class)
 
 
 def together(
@@ -83,8 +83,3 @@ def together(
 ) -> Float[Tensor, "batch classes"]:
     """What a network and trees say as one: the mean of their logits."""
     return F.log_softmax(0.5 * (network + trees), dim=1)
-
-
-def _sums(values: Float[Tensor, "*lead trees"]) -> Float[Tensor, "*lead"]:
-    """Over whole cache lines, so that all rows are summed in one order."""
-    return F.pad(values, (0, rounded_up(values.shape[-1]) - values.shape[-1])).sum(-1)

@@ -42,7 +42,7 @@ def reviews_stream(
         texts = reviews.text.alias("text").to_frame()
         found = fit_words(texts, ["text"], labels, *known_before_the_newest(past, reviews.time, reviews.time))
         if found is not None:
-            features, specs = features | found(texts, progress=True), (*specs, found.spec)
+            features, specs = features | found(texts, progress=True, folder=folder), (*specs, found.spec)
     periods = quarters(reviews.time) if bins is None else equal_bins(reviews.time, bins)
     drawn = None
     if bins is not None:

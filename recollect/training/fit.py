@@ -23,7 +23,7 @@ from recollect.history.memory import MemoryHistory
 from recollect.history.visibility import Window
 from recollect.inputs import Lookup
 from recollect.model.build import SlotGroup
-from recollect.records import Clock
+from recollect.records import TERMS, Clock
 from recollect.trained import Trained
 from recollect.training.batches import HistoryRows
 from recollect.training.choose_keys import fit_keys
@@ -146,7 +146,7 @@ def history_of(stream: Stream, keys: KeyFunction, clock: Clock, window: int | No
         keys.fingerprint,
     )
     view = KeyTable(clock, key_function=keys.fingerprint).follow(history)
-    return Lookup(view, window=Window(items=window))
+    return Lookup(view, window=Window(items=window), columns=tuple(spec.name for spec in stream.specs))
 
 
 def fit(
@@ -245,6 +245,7 @@ def fit(
         trained_on,
         sizes.window,
         trees=None if grown is None else grown.trees,
+        terms=TERMS in stream.features,
     )
     if grown is not None and trees_harm(model.predictor, best.lookup, held_out[spread(0, len(held_out))]):
         model = replace(model, trees=None)

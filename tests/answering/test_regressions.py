@@ -13,7 +13,7 @@ from recollect.answering.regressions import Regressions
 from recollect.history.key_table import Array, KeyTable, TableView
 from recollect.history.memory import MemoryHistory
 from recollect.model.regression import regress
-from recollect.records import Clock, Visible
+from recollect.records import TERMS, Clock, Visible
 
 WINDOW, FIRST, CLASSES = 16, 3, 2  # made anew every two items
 PLAIN = torch.log_softmax(torch.randn(40, CLASSES, generator=torch.Generator().manual_seed(5)), dim=1)
@@ -136,9 +136,9 @@ def test_fits_are_made_once_and_the_oldest_are_dropped(monkeypatch: pytest.Monke
     monkeypatch.setattr(newest, "KEPT", 3)
     made = []
 
-    def counted(keys: Tensor, plain: Tensor, labels: Tensor, classes: int) -> object:
+    def counted(keys: Tensor, plain: Tensor, labels: Tensor, classes: int, terms: Tensor | None) -> object:
         made.append(len(labels))
-        return regress(keys, plain, labels, classes)
+        return regress(keys, plain, labels, classes, terms)
 
     monkeypatch.setattr(regressions, "regress", counted)
     kept, source = Regressions(), past()
@@ -153,3 +153,38 @@ def test_fits_are_made_once_and_the_oldest_are_dropped(monkeypatch: pytest.Monke
     kept.forget()
     asked(source, 10, kept)
     assert len(made) == 7
+
+
+def with_words(source: Past, seed: int = 0) -> Past:
+    """Items with two words of six each."""
+    words = torch.randint(0, 6, (40, 2), generator=torch.Generator().manual_seed(seed), dtype=torch.int32)
+    return replace(source, features={TERMS: words[: source.num_rows]})
+
+
+def asked_with_words(source: Past, stop: int) -> Tensor:
+    view, seen = view_of(source), Visible(torch.zeros(32, dtype=torch.long), torch.full((32,), stop))
+    keys, plain, terms = torch.ones(32, 4), PLAIN[:1].expand(32, -1), torch.tensor([[1, 4]]).expand(32, -1)
+    return Regressions().answers(keys, plain, seen, WINDOW, Untrained(view, FIRST), PLAIN, terms)[0][0]
+
+
+def test_words_of_items_are_read_where_inputs_have_words() -> None:
+    source, positions = with_words(past()), torch.arange(13, 29)
+    terms = source.features[TERMS][positions]
+    fit = regress(source.keys[positions], PLAIN[positions], source.labels[positions], CLASSES, terms)
+    assert fit.words is not None
+    by_hand = fit(torch.ones(32, 4), PLAIN[:1].expand(32, -1), torch.tensor([[1, 4]]).expand(32, -1))
+    assert torch.equal(asked_with_words(source, 30), by_hand[0])
+    assert not torch.equal(asked_with_words(source, 30), asked(source, 30))
+
+
+@pytest.mark.parametrize("stop", [6, 20, 33])
+def test_words_that_come_later_change_nothing(stop: int) -> None:
+    source, other = with_words(past()), with_words(past(), seed=1)
+    mixed = torch.cat([source.features[TERMS][:stop], other.features[TERMS][stop:]])
+    assert torch.equal(asked_with_words(replace(source, features={TERMS: mixed}), stop), asked_with_words(source, stop))
+
+
+def test_of_many_classes_words_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regressions, "MOST_CLASSES_OF_WORDS", 1)
+    source = with_words(past())
+    assert torch.equal(asked_with_words(source, 30), asked(source, 30))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recollect.config import Dropouts
 from recollect.data.features import WORDS
-from recollect.data.mapped import half_rows
+from recollect.data.mapped import mapped_rows
 from recollect.data.reviews import Reviews, Rule, read_reviews, start_of
 from recollect.data.splits import SplitSizes, split_past
 from recollect.errors import SettingError
@@ -296,7 +296,7 @@ def test_the_whole_experiment_at_the_papers_size(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(reviews_paper.SIZES, "quick", sizes)
     rows, width = 4_100_000, 8
     generator = np.random.default_rng(0)
-    embeddings = half_rows(rows, width, tmp_path)
+    embeddings = mapped_rows(rows, width, tmp_path)
     for first in range(0, rows, 100_000):
         embeddings[first : first + 100_000] = generator.standard_normal((100_000, width), np.float32)
     time = np.sort(generator.integers(0, 10**18, rows))

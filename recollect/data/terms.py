@@ -1,0 +1,77 @@
+"""Which words and pairs of words stand in a text, by their hashes. Nothing is fitted: words that nobody knew when a
+model was trained have theirs too. Knows texts; not what their words tell.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int32
+from numpy.typing import NDArray
+
+from recollect.data.embedding_cache import clean_text
+from recollect.errors import SettingError
+
+BUCKETS = 1 << 24
+"""Words and pairs are known by hashes below this: few enough of them meet in one."""
+
+MOST_WORDS = 128
+"""Of a text its first words are kept, so many or fewer: all rows have the same width."""
+
+AT_ONCE = 8192
+"""Of so many texts counts are made together: those of all would take more memory than the texts."""
+
+_WORD = r"\w+"
+
+
+def num_terms(words: int) -> int:
+    """How many words and pairs the first so many words have at most."""
+    return 2 * words - 1
+
+
+def first_terms(texts: Sequence[str | None], words: int) -> Int32[np.ndarray, "texts terms"]:
+    """Each term once, in order of their hashes; -1 where there are no more."""
+    found = np.full((len(texts), num_terms(words)), -1, np.int32)
+    rows, written = with_text(texts)
+    if written:
+        counts = term_counts([_beginning(text, words) for text in written])
+        each = np.diff(counts.indptr)
+        place = np.arange(counts.nnz) - np.repeat(counts.indptr[:-1], each)
+        found[np.repeat(rows, each), place] = counts.indices
+    return found
+
+
+def term_counts(texts: Sequence[str]) -> Any:
+    """How often each word and each pair stands in each text, by their hashes."""
+    return _hashing().transform(texts)
+
+
+def with_text(texts: Sequence[str | None]) -> tuple[NDArray[np.int64], list[str]]:
+    """The rows that have a text, and these."""
+    cleaned = [clean_text(text or "", row) for row, text in enumerate(texts)]
+    found = [(row, text) for row, text in enumerate(cleaned) if text is not None]
+    return np.array([row for row, _ in found], np.int64), [text for _, text in found]
+
+
+def _beginning(text: str, words: int) -> str:
+    last = next(islice(re.finditer(_WORD, text), words - 1, None), None)
+    return text if last is None else text[: last.end()]
+
+
+@cache
+def _hashing() -> Any:
+    try:
+        from sklearn.feature_extraction.text import HashingVectorizer
+    except ModuleNotFoundError as error:
+        raise SettingError(f"texts need the package {error.name}: pip install 'recollect[text]'") from error
+    return HashingVectorizer(
+        token_pattern=_WORD,
+        ngram_range=(1, 2),
+        n_features=BUCKETS,
+        alternate_sign=False,
+        norm=None,
+        dtype=np.float32,
+    )

@@ -1,0 +1,50 @@
+"""Terms: the first words and pairs of a text, each once, the same in any company and whoever knows them."""
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.data.terms import BUCKETS, first_terms, num_terms, term_counts
+
+TEXTS = st.lists(st.one_of(st.none(), st.text(alphabet="ab .é", max_size=30)), max_size=6)
+
+
+def naive(text: str | None, words: int) -> set[int]:
+    """By hand: split, pair, and ask for the hash of each by itself."""
+    split = "".join(letter if letter.isalnum() else " " for letter in (text or "").lower()).split()[:words]
+    terms = split + [f"{first} {second}" for first, second in pairwise(split)]
+    return {int(term_counts([term]).indices[0]) if " " not in term else pair_hash(term) for term in terms}
+
+
+def pair_hash(pair: str) -> int:
+    both = {int(each) for each in term_counts([pair]).indices}
+    (alone,) = both - {int(term_counts([word]).indices[0]) for word in pair.split()}
+    return alone
+
+
+@given(TEXTS)
+def test_each_row_is_its_own_and_has_its_terms_once_in_order(texts: list[str | None]) -> None:
+    found = first_terms(texts, 4)
+    assert found.shape == (len(texts), num_terms(4))
+    for row, text in zip(found, texts, strict=True):
+        assert np.array_equal(row, first_terms([text], 4)[0])
+        there = row[row >= 0]
+        assert set(there.tolist()) == naive(text, 4)
+        assert (np.diff(there) > 0).all()
+        assert (there < BUCKETS).all()
+        assert (row[len(there) :] == -1).all()
+
+
+def test_no_more_than_the_first_words_count() -> None:
+    long = " ".join(f"w{number}" for number in range(50))
+    short = " ".join(f"w{number}" for number in range(8))
+    assert np.array_equal(first_terms([long], 8), first_terms([short], 8))
+    assert (first_terms([long], 8) >= 0).all()
+    assert not np.array_equal(first_terms([long], 9)[:, :15], first_terms([short], 8))
+
+
+def test_no_texts_have_no_rows_and_empty_ones_no_terms() -> None:
+    assert first_terms([], 3).shape == (0, 5)
+    assert (first_terms([None, "", " .. "], 3) == -1).all()
