@@ -56,14 +56,14 @@ def fit_with_words(
     from scipy.optimize import minimize
     from scipy.sparse import csr_array
 
-    known, rarity, rows, places = _vocabulary(terms.numpy())
+    known, rarity, rows, places = _vocabulary(terms.cpu().numpy())
     if not len(known):
         return None
-    dense, aim, hold = (part.double().numpy() for part in (columns, target, held.unsqueeze(1)))
+    dense, aim, hold, begun = (part.double().cpu().numpy() for part in (columns, target, held.unsqueeze(1), start))
     values = rarity[places]
     lengths = np.sqrt(np.bincount(rows, values**2, minlength=len(dense)))
     words = csr_array((values / lengths[rows], (rows, places)), shape=(len(dense), len(known)))
-    by_word, classes, told = words.T.tocsr(), start.shape[1], labels.numpy()
+    by_word, classes, told = words.T.tocsr(), start.shape[1], labels.cpu().numpy()
     each = np.arange(len(dense))
 
     def loss_and_gradient(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -80,10 +80,13 @@ def fit_with_words(
         uphill = (dense.T @ said + hold * apart, by_word @ said + SHRINKAGE * of_words)
         return float(nll + penalty), np.concatenate([part.ravel() for part in uphill])
 
-    first = np.concatenate([start.double().numpy().ravel(), np.zeros(len(known) * classes)])
+    first = np.concatenate([begun.ravel(), np.zeros(len(known) * classes)])
     found = minimize(loss_and_gradient, first, jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
-    of_columns, of_words = (torch.from_numpy(part).float() for part in _parts(found, dense.shape[1], classes))
-    weights = WordWeights(torch.from_numpy(known), torch.from_numpy(rarity).float(), of_words.T.contiguous())
+    of_columns, of_words = (torch.from_numpy(part).to(start) for part in _parts(found, dense.shape[1], classes))
+    where = start.device
+    weights = WordWeights(
+        torch.from_numpy(known).to(where), torch.from_numpy(rarity).to(start), of_words.T.contiguous()
+    )
     return of_columns, weights
 
 

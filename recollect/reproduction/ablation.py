@@ -49,6 +49,7 @@ FULL = "everything"
 """The recipe that all others of its group are compared with; it comes first."""
 
 TREES = "trees, as a head and in what is corrected"
+WORDS_ANEW = "words fitted anew (their scores stay)"
 
 ALONE = ("wary", "trusting", "no_context")
 """Heads that are also asked without any hedge."""
@@ -242,6 +243,10 @@ def on_stream(
             held_out = int((stream.known_at < stream.cutoff).sum()) - live.untrained_from
             for less, log_probs in other_hedges(live, replayed, held_out).items():
                 found[less] = [_scores_on(stream, replayed, log_probs, 0.0)]
+            if live.of_inputs:  # the words of texts
+                live = replace(fitted, model=replace(fitted.model, terms=False)).live()
+                replayed = answer_all(live, stream, display, WORDS_ANEW)
+                found[WORDS_ANEW] = [_scores_on(stream, replayed, replayed.log_probs, 0.0)]
             # The same network; the head of the trees would then say again what it says.
             live = replace(fitted, model=replace(fitted.model, trees=None)).live()
             replayed = answer_all(live, stream, display, TREES)

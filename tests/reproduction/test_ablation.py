@@ -15,10 +15,11 @@ from recollect.config import recipe_named
 from recollect.data.features import WORDS
 from recollect.data.splits import SplitSizes
 from recollect.evaluation.replay import hedged_by, replay
-from recollect.records import FeatureSpec
+from recollect.records import TERMS, FeatureSpec
 from recollect.reproduction import ablation, reviews_paper, rotating
 from recollect.reproduction.ablation import (
     FULL,
+    WORDS_ANEW,
     Extent,
     compared,
     our_recipes,
@@ -53,9 +54,10 @@ def _few(recipes: dict[str, Any], name: str) -> dict[str, Any]:
 
 def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None:
     stream = make_stream(rows=300)
+    labels = torch.from_numpy(stream.labels).unsqueeze(1)
     told = replace(
         stream,
-        features=stream.features | {WORDS: torch.from_numpy(stream.labels).float().unsqueeze(1)},
+        features=stream.features | {WORDS: labels.float(), TERMS: labels.int()},
         specs=(*stream.specs, FeatureSpec(WORDS, "numeric", 1)),
     )
     report = ablation.run(scale="quick", seeds=[0], out=tmp_path, force=False, stream=told, name="few")
@@ -63,8 +65,9 @@ def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None
     table = "rotating boundary as a table, ours"
     titles = ("few, ours", "few, the paper's", "rotating boundary", "rotating boundary, the paper's", table)
     ours, papers, boundary, papers_boundary, as_table = (report["groups"][title] for title in titles)
-    assert len(ours) == 2 + len(HEADS) + 3 + 3 + 1
-    assert [*as_table] == [name for name in ours if name != "scores of words"]
+    assert len(ours) == 2 + len(HEADS) + 3 + 3 + 2
+    of_texts = ("scores of words", WORDS_ANEW)
+    assert [*as_table] == [name for name in ours if name not in of_texts]
     assert list(papers) == [FULL, "item dropout"]
     assert list(boundary) == [FULL, "ages"]
     assert list(papers_boundary) == [FULL, "item dropout", "all of them (as in the paper)"]
@@ -73,7 +76,8 @@ def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None
         assert all(found["mean"] == 0 for found in group[FULL]["difference"].values())
         for entry in group.values():
             assert 0 <= entry["first_bin"]["mean"] <= 1
-    assert ours["scores of words"]["difference"]["nll"]["mean"] != 0
+    for name in of_texts:
+        assert ours[name]["difference"]["nll"]["mean"] != 0
     found = ours["the head vote"]
     assert found["difference"]["nll"]["mean"] == pytest.approx(found["nll"]["mean"] - ours[FULL]["nll"]["mean"])
     assert found["seconds"]["mean"] == 0  # nothing was trained for it
