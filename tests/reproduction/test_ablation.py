@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from recollect.answering import heads
 from recollect.answering.heads import HEADS
 from recollect.comparison import runs
 from recollect.config import recipe_named
@@ -37,6 +38,7 @@ from tests.evaluation.test_replay import live_over
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "QUICK_STEPS", 2)
+    monkeypatch.setattr(heads, "REGRESSED", (16, 64))
     monkeypatch.setitem(rotating.SIZES, "quick", rotating.Sizes((2, 8), (2, 8), 3e-4, 16))
     monkeypatch.setattr(rotating, "BINS", 10)
     papers = replace(reviews_paper.SIZES["quick"], epochs=1, width=8, latents=2, heads=2)
