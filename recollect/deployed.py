@@ -80,7 +80,7 @@ def history_schema(model: Trained) -> Schema:
         Column(spec.name, types[spec.kind], () if spec.kind == "categorical" else (spec.width,)) for spec in model.specs
     )
     words = intake_of(model).words
-    if words is not None:
+    if words is not None and words.terms:
         features += (Column(TERMS, "int32", (words.num_terms,)),)
     plain = intake_of(model).schema.plain_times
     return Schema(
@@ -151,12 +151,25 @@ def _check_classes(model: Trained, snapshot: Snapshot) -> None:
         )
 
 
+def _check_features(model: Trained, snapshot: Snapshot) -> None:
+    """What a model reads of items has to be there, whoever made the keys."""
+    there = {column.name: column for column in snapshot.schema.features}
+    for column in history_schema(model).features:
+        if there.get(column.name) != column:
+            raise SettingError(
+                f"history {snapshot.url} has no column {column.name} of {column.dtype} {list(column.shape)}, which the "
+                "model reads of each item: make another history of it with recollect train --history, or take the "
+                "model that this one was made with"
+            )
+
+
 class Deployed:
     """A model following a history. One thread at a time. `cache` is where embeddings of texts are kept, if anywhere."""
 
     def __init__(self, model: Trained, history: History, cache: Path | None = None) -> None:
         self.model, self.history, self.cache = model, history, cache
         self.intake = intake_of(model)
+        _check_features(model, history.snapshot)
         _check_classes(model, history.snapshot)
         self.live: Live = model.live()
         self.live.follow(history.snapshot)

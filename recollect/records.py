@@ -18,6 +18,9 @@ TERMS = "terms"
 """Beside the features of a text there may be its words as integers `[*lead, terms]`, -1 for none, in columns of this
 name. No network reads them, so no spec tells of them."""
 
+MOST_CLASSES_OF_TERMS = 10
+"""With more classes there are no terms: what is fitted to them would take seconds."""
+
 FeatureKind = Literal["embedded", "numeric", "categorical"]
 
 

@@ -283,3 +283,12 @@ def test_a_model_of_tensors_is_not_deployed_on_rows(place: Path) -> None:
 
 def test_payloads_leave_out_embeddings() -> None:
     assert json.loads(raw_json({"a": 1.5, "text": "ü", "vector": [1.0, 2.0]})) == {"a": 1.5, "text": "ü"}
+
+
+def test_a_history_without_what_the_model_reads_is_refused(place: Path, tmp_path: Path) -> None:
+    model = Trained.load(place / "model")
+    schema = history_schema(model)
+    less = replace(schema, features=schema.features[:-1])
+    HistoryWriter.create(tmp_path / "history", less, classes=model.classes).close()
+    with pytest.raises(SettingError, match=f"no column {schema.features[-1].name} .* recollect train --history"):
+        Deployed(model, History.open(tmp_path / "history"))

@@ -180,7 +180,8 @@ class Heads:
         self, inputs: Inputs, plain: Float[Tensor, "batch classes"], window: int
     ) -> tuple[Float[Tensor, "batch _"], Int[Tensor, " batch"]]:
         untrained = Untrained(self.lookup.view, self.untrained_from)
-        terms = inputs.features.get(TERMS) if window == max(REGRESSED) else None
+        reads_words = TERMS in self.lookup.of_inputs and window == max(REGRESSED)
+        terms = inputs.features[TERMS] if reads_words else None
         return self.regressions.answers(
             inputs.own_keys, plain, inputs.visible, window, untrained, self.record.plain, terms
         )

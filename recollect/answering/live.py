@@ -192,7 +192,7 @@ class Live:
         self._make_plain(self._before(torch.cat([as_of, self._times(scored)]), LONG_ITEMS))
         stored, view = self.lookup.features_at(scored), self.lookup.view
         inputs = self.lookup.inputs(
-            {name: torch.cat([value, stored[name]]) for name, value in features.items()},
+            {name: torch.cat([features[name], value]) for name, value in stored.items()},
             torch.cat([keys.float(), view.at("key", scored).float()]),
             torch.cat([as_of, self._times(scored)]),
         )

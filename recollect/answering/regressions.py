@@ -9,13 +9,10 @@ from torch import Tensor
 
 from recollect.answering.newest import NewestFits, Untrained
 from recollect.model.regression import Regression, regress
-from recollect.records import TERMS, Visible
+from recollect.records import MOST_CLASSES_OF_TERMS, TERMS, Visible
 
 MOST_CLASSES = 100
 """With more, a fit would take longer than the answers it is for."""
-
-MOST_CLASSES_OF_WORDS = 10
-"""With more, words are not read: their fits take ten times as long."""
 
 
 class Regressions:
@@ -76,5 +73,5 @@ def _fitted(
     rows = view.at("row", positions)
     plain = plain_of_items[rows]
     assert not bool(plain.isnan().any()), "a regression needs what the plain classifier says of all its items"
-    terms = view.source.fetch(rows, [TERMS])[TERMS] if reads_words and classes <= MOST_CLASSES_OF_WORDS else None
+    terms = view.source.fetch(rows, [TERMS])[TERMS] if reads_words and classes <= MOST_CLASSES_OF_TERMS else None
     return regress(view.at("key", positions).float(), plain, view.at("label", positions), classes, terms)

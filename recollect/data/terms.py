@@ -57,6 +57,7 @@ def with_text(texts: Sequence[str | None]) -> tuple[NDArray[np.int64], list[str]
 
 
 def _beginning(text: str, words: int) -> str:
+    text = text.lower()  # as the hashing does first: of some capitals it makes two letters
     last = next(islice(re.finditer(_WORD, text), words - 1, None), None)
     return text if last is None else text[: last.end()]
 

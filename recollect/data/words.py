@@ -26,7 +26,7 @@ from recollect.data.embedding_cache import text_progress
 from recollect.data.features import WORDS, needed_column
 from recollect.data.mapped import mapped_rows
 from recollect.data.terms import AT_ONCE, BUCKETS, MOST_WORDS, first_terms, num_terms, term_counts, with_text
-from recollect.records import TERMS, Features, FeatureSpec
+from recollect.records import MOST_CLASSES_OF_TERMS, TERMS, Features, FeatureSpec
 
 FOLDS = 4
 MOST_TERMS = 1 << 15
@@ -43,6 +43,7 @@ MOST_ROWS = 100_000
 """The newest rows are enough, and fewer of them where there are many classes: rows times classes cost time."""
 
 MOST_CLASSES = 100
+_APART = 0x9E3779  # so far the hashes of a column's words are from those of the column before
 SOME_ROWS = 20_000
 """By so many rows scores are standardised and judged."""
 
@@ -179,9 +180,11 @@ class WordColumn:
 @dataclass(frozen=True)
 class Words:
     """The scores of columns of texts as one numeric feature, and which words these are of: TERMS, no feature of a
-    network, for regressions that are fitted anew as the history grows. Each column has its part of them."""
+    network, for regressions that are fitted anew as the history grows. Each column has its part of them; without
+    `terms` there are none."""
 
     columns: Mapping[str, WordColumn]
+    terms: bool = True
     spec: FeatureSpec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -190,7 +193,7 @@ class Words:
 
     @property
     def num_terms(self) -> int:
-        return len(self.columns) * num_terms(self._words_of_each)
+        return len(self.columns) * num_terms(self._words_of_each) if self.terms else 0
 
     @property
     def _words_of_each(self) -> int:
@@ -199,9 +202,13 @@ class Words:
     def __call__(self, table: pl.DataFrame, *, progress: bool = False, folder: Path | None = None) -> Features:
         """With `progress` there is a bar; with `folder` terms are mapped from a file there."""
         if not progress:
-            return {WORDS: self._values(table), TERMS: self._terms(table, folder)}
-        with text_progress("reading words", 2 * table.height * len(self.columns)) as advance:
-            return {WORDS: self._values(table, advance), TERMS: self._terms(table, folder, advance)}
+            return self._read(table, folder)
+        with text_progress("reading words", (1 + self.terms) * table.height * len(self.columns)) as advance:
+            return self._read(table, folder, advance)
+
+    def _read(self, table: pl.DataFrame, folder: Path | None, advance: Callable[[int], None] | None = None) -> Features:
+        scores = {WORDS: self._values(table, advance)}
+        return scores | {TERMS: self._terms(table, folder, advance)} if self.terms else scores
 
     def _values(self, table: pl.DataFrame, advance: Callable[[int], None] | None = None) -> Tensor:
         parts = [column(_texts(table, name), advance) for name, column in self.columns.items()]
@@ -215,14 +222,19 @@ class Words:
             for first in range(0, len(texts), AT_ONCE):
                 some = texts[first : first + AT_ONCE]
                 own = slice(number * width, (number + 1) * width)
-                found[first : first + len(some), own] = first_terms(some, self._words_of_each)
+                # A word of another column is another word.
+                terms = first_terms(some, self._words_of_each)
+                found[first : first + len(some), own] = np.where(terms < 0, -1, (terms + number * _APART) % BUCKETS)
                 if advance is not None:
                     advance(len(some))
         return torch.from_numpy(found)
 
     def to_json(self) -> dict[str, Any]:
         """All but the tensors."""
-        return {"columns": {name: {"flagged": column.flagged} for name, column in self.columns.items()}}
+        return {
+            "columns": {name: {"flagged": each.flagged} for name, each in self.columns.items()},
+            "terms": self.terms,
+        }
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
@@ -240,7 +252,7 @@ class Words:
             found: dict[str, Any] = {each: tensors[f"{number}.{each}"].numpy() for each in (*_OF_SCORES, *_OF_COLUMN)}
             scores = WordScores(**{each: found.pop(each) for each in _OF_SCORES})
             columns[name] = WordColumn(scores, **found, **settings)
-        return Words(columns)
+        return Words(columns, plain["terms"])
 
 
 _OF_SCORES = tuple(each.name for each in fields(WordScores))
@@ -270,7 +282,7 @@ def fit_words(
         column = _standardised(scores, made)
         if _foretells(column, made, labels[some], scores(_texts(table[newer], name)), labels[newer]):
             found[name] = column
-    return Words(found) if found else None
+    return Words(found, terms=len(np.unique(labels[fitted_to])) <= MOST_CLASSES_OF_TERMS) if found else None
 
 
 def _standardised(scores: WordScores, made: Float64[np.ndarray, "rows scores"]) -> WordColumn:

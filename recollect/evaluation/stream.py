@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from numpy.typing import NDArray
+from torch import Tensor
 
 from recollect.errors import SettingError
 from recollect.model.encoders import FlatEncoder
@@ -81,6 +83,10 @@ class Stream:
             flat: torch.Tensor = FlatEncoder(specs)({name: value[rows] for name, value in features.items()}, (count,))
         return flat.numpy()
 
+    def read(self, rows: Int[Tensor, " rows"]) -> Features:
+        """What networks and keys read of some rows."""
+        return {spec.name: self.features[spec.name][rows] for spec in self.specs}
+
     def take(self, rows: NDArray[np.int64]) -> "Stream":
         """Some of the rows, in order."""
         index = torch.from_numpy(rows)
@@ -126,7 +132,8 @@ class Stream:
                 some = slice(start, start + step * _ROWS_AT_ONCE, step)
                 digest.update(np.ascontiguousarray(self._flat(features, specs, some)).tobytes())
         if TERMS in self.features:
-            digest.update(self.features[TERMS][:: 1 + self.features[TERMS].nbytes // DIGESTED_BYTES].numpy().tobytes())
+            for some in self.features[TERMS].split(_ROWS_AT_ONCE):
+                digest.update(some.numpy().tobytes())
         if self.drawn is not None:
             digest.update(self.drawn.tobytes() + self.bins.tobytes())
         return digest.hexdigest()

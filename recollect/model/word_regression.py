@@ -5,6 +5,8 @@ Knows hashes of words, columns and labels; not the texts, nor when they were wri
 """
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,13 +83,23 @@ def fit_with_words(
         return float(nll + penalty), np.concatenate([part.ravel() for part in uphill])
 
     first = np.concatenate([begun.ravel(), np.zeros(len(known) * classes)])
-    found = minimize(loss_and_gradient, first, jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
+    with _linear_algebra().limit(limits=1, user_api="blas"):
+        found = minimize(loss_and_gradient, first, jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
     of_columns, of_words = (torch.from_numpy(part).to(start) for part in _parts(found, dense.shape[1], classes))
     where = start.device
     weights = WordWeights(
         torch.from_numpy(known).to(where), torch.from_numpy(rarity).to(start), of_words.T.contiguous()
     )
     return of_columns, weights
+
+
+@cache
+def _linear_algebra() -> Any:
+    """The libraries of numpy and scipy, which torch's own number of threads doesn't reach: with two threads sums have
+    other bits, and products as small as these take ten times as long."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def _parts(flat: NDArray[np.float64], columns: int, classes: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

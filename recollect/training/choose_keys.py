@@ -36,7 +36,7 @@ def fit_keys(
 
     `relevance` says how much each column told of the labels before those, None if that is not known.
     """
-    before = {name: value[by_label] for name, value in stream.features.items()}
+    before = stream.read(by_label)
     if relevance is None or not held_out or _parts(stream) < 2:
         return fit_pca(before, stream.specs, key_dim, sphere=True, fewer=True)
     plain, emphasising = fit_pca_emphasising(
@@ -70,7 +70,7 @@ def _losses(
         judged - first,
         by_label[first:],
     )
-    made = keys({name: value[rows] for name, value in stream.features.items()})
+    made = keys(stream.read(rows))
     labels, table = torch.from_numpy(stream.labels)[rows], SharedKeys(made)
     losses = []
     for part in torch.arange(len(judged)).split(AT_ONCE):

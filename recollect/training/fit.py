@@ -189,8 +189,7 @@ def fit(
         return replace(state, selected=select_beforehand(objective.system, state.lookup, known))
 
     def renewed() -> Keyed:
-        before = {name: value[past] for name, value in stream.features.items()}
-        state = keyed(learned_keys(objective.system, before, stream.specs, first.keys.key_dim))
+        state = keyed(learned_keys(objective.system, stream.read(past), stream.specs, first.keys.key_dim))
         set_sharpness(objective.system, [group.sharpness for group in state.groups])
         return selecting(state)
 

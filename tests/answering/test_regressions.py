@@ -185,6 +185,6 @@ def test_words_that_come_later_change_nothing(stop: int) -> None:
 
 
 def test_of_many_classes_words_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regressions, "MOST_CLASSES_OF_WORDS", 1)
+    monkeypatch.setattr(regressions, "MOST_CLASSES_OF_TERMS", 1)
     source = with_words(past())
     assert torch.equal(asked_with_words(source, 30), asked(source, 30))

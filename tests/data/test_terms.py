@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from recollect.data.terms import BUCKETS, first_terms, num_terms, term_counts
 
-TEXTS = st.lists(st.one_of(st.none(), st.text(alphabet="ab .é", max_size=30)), max_size=6)
+TEXTS = st.lists(st.one_of(st.none(), st.text(alphabet="aB .éİ", max_size=30)), max_size=6)
 
 
 def naive(text: str | None, words: int) -> set[int]:
     """By hand: split, pair, and ask for the hash of each by itself."""
-    split = "".join(letter if letter.isalnum() else " " for letter in (text or "").lower()).split()[:words]
+    letters = (letter if letter.isalnum() else " " for letter in (text or "").lower())
+    split = "".join(letters).split()[:words]
     terms = split + [f"{first} {second}" for first, second in pairwise(split)]
     return {int(term_counts([term]).indices[0]) if " " not in term else pair_hash(term) for term in terms}
 

@@ -9,8 +9,10 @@ from safetensors.torch import load, save
 
 from recollect.data import words
 from recollect.data.features import WORDS
+from recollect.data.terms import first_terms
 from recollect.data.words import FOLDS, Words, WordScores, fit_word_scores, fit_words
 from recollect.errors import DataError
+from recollect.records import MOST_CLASSES_OF_TERMS, TERMS
 
 
 def praise(rows: int, seed: int = 0) -> tuple[list[str | None], np.ndarray]:
@@ -193,3 +195,27 @@ def test_bursts_that_foretell_themselves_alone_are_not_read() -> None:
     assert scores is not None
     assert ((scores(texts[:1280])[:, 0] > 0) == labels[:1280]).mean() > 0.9
     assert fitted_words(pl.DataFrame({"a": texts}), ["a"], labels) is None
+
+
+def test_each_column_has_its_part_of_the_terms_and_words_of_its_own() -> None:
+    texts, labels = praise(200)
+    table = pl.DataFrame({"title": texts, "said": texts})
+    found = fit_words(table, ["title", "said"], labels, np.arange(150), np.arange(150, 200))
+    assert found is not None
+    terms = found(table)[TERMS].numpy()
+    assert terms.shape == (200, found.num_terms)
+    first, second = np.split(terms, 2, axis=1)
+    assert np.array_equal(first, first_terms(texts, 64))
+    assert np.array_equal(first < 0, second < 0)
+    assert not np.isin(second[second >= 0], first[first >= 0]).any()
+
+
+def test_of_many_classes_there_are_scores_and_no_terms() -> None:
+    classes = MOST_CLASSES_OF_TERMS + 1
+    labels = np.arange(900) % classes
+    texts = [f"word{label} and w{row % 7}" for row, label in enumerate(labels)]
+    table = pl.DataFrame({"said": texts})
+    found = fit_words(table, ["said"], labels, np.arange(700), np.arange(700, 900))
+    assert found is not None
+    assert list(found(table)) == [WORDS]
+    assert Words.restored(found.to_json(), found.tensors).num_terms == 0

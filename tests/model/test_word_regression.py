@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from recollect.model import regression, word_regression
@@ -120,3 +121,16 @@ def test_bits_depend_neither_on_company_nor_on_when_it_is_fitted() -> None:
     assert torch.equal(answers(fit, tile), answers(again, tile))
     for row in (0, 5, 63):
         assert torch.equal(answers(fit, torch.full((64,), row))[0], answers(fit, tile)[row])
+
+
+def test_bits_don_t_depend_on_the_threads_of_linear_algebra() -> None:
+    """Of a number of items that no vector instruction divides."""
+    keys, plain, labels, terms = said(4093, 5)
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            fit = regress(keys, plain, labels, 5, terms)
+        assert fit.words is not None
+        found.append((fit.weights, fit.words.weights))
+    for one, two in zip(*found, strict=True):
+        assert torch.equal(one, two)
