@@ -24,7 +24,7 @@ from recollect.data.embedding_cache import embed_column
 from recollect.data.key_fitting import fit_pca
 from recollect.data.keys import first_columns
 from recollect.data.reviews import read_reviews, start_of
-from recollect.data.words import fit_word_scores
+from recollect.data.word_scores import fit_word_scores
 from recollect.evaluation.metrics import accuracy, balanced_accuracy
 from recollect.evaluation.refitted_peers import fit_logistic_regression
 from recollect.model.neighbours import kernel, vote

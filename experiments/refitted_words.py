@@ -21,7 +21,7 @@ from recollect.data.embedding import EmbedderSpec, load_embedder
 from recollect.data.embedding_cache import embed_column
 from recollect.data.features import WORDS
 from recollect.data.reviews import Rule, read_reviews, start_of
-from recollect.data.words import fit_word_scores
+from recollect.data.word_scores import fit_word_scores
 from recollect.evaluation.metrics import MEASURES, accuracy, mean_over_bins, per_bin
 from recollect.evaluation.refitted_peers import fit_logistic_regression
 from recollect.evaluation.simple_peers import by_period

@@ -23,7 +23,7 @@ from recollect.history.writer import HistoryWriter
 from recollect.records import TERMS
 from recollect.trained import Trained
 from tests.comparison.test_compare import write_table
-from tests.data.test_words import praise
+from tests.data.test_word_scores import praise
 
 
 def run(*arguments: Any) -> str:

@@ -25,7 +25,7 @@ from recollect.data.embedding import EmbedderSpec
 from recollect.errors import CheckpointError, HistoryDamagedError, OutputExistsError
 from recollect.estimator import RecollectClassifier
 from recollect.training.fit import sizes_for
-from tests.data.test_words import praise
+from tests.data.test_word_scores import praise
 
 Numbers = NDArray[np.float64]
 

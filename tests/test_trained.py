@@ -15,7 +15,7 @@ from recollect.data.schema import TableSchema
 from recollect.errors import CheckpointError, OutputExistsError
 from recollect.trained import KEYS, MODEL, TREES, WEIGHTS, WORDS_FILE, Trained
 from recollect.training.fit import Fitted, fit
-from tests.data.test_words import praise
+from tests.data.test_word_scores import praise
 from tests.training.test_fit import SIZES, stream
 
 

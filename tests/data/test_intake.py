@@ -15,7 +15,7 @@ from recollect.data.schema import TableSchema
 from recollect.data.splits import held_out_from
 from recollect.errors import SettingError
 from tests.data.hashing_embedder import HashingEmbedder
-from tests.data.test_words import praise
+from tests.data.test_word_scores import praise
 from tests.data.tiny_qwen import save_tiny_qwen
 
 SCHEMA = TableSchema(text=("words",))

@@ -12,7 +12,7 @@ from recollect.errors import SettingError
 from recollect.trained import Trained
 from recollect.training.progress import Display
 from recollect.training.table import train_table
-from tests.data.test_words import praise
+from tests.data.test_word_scores import praise
 
 ROWS = 400
 
