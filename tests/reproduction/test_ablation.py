@@ -12,24 +12,14 @@ import torch
 from recollect.answering import heads
 from recollect.answering.heads import HEADS
 from recollect.comparison import runs
-from recollect.config import recipe_named
 from recollect.data.features import WORDS
 from recollect.data.splits import SplitSizes
 from recollect.evaluation.replay import hedged_by, replay
 from recollect.records import TERMS, FeatureSpec
-from recollect.reproduction import ablation, reviews_paper, rotating
-from recollect.reproduction.ablation import (
-    FULL,
-    WORDS_ANEW,
-    Extent,
-    compared,
-    our_recipes,
-    papers_on_rotating,
-    rotating_recipes,
-    rows_within,
-    without,
-)
+from recollect.reproduction import ablation, ablation_recipes, reviews_paper, rotating
+from recollect.reproduction.ablation import WORDS_ANEW, Extent, compared, rows_within, without
 from recollect.reproduction.ablation_figures import draw
+from recollect.reproduction.ablation_recipes import FULL, our_recipes, rotating_recipes
 from recollect.reproduction.tables import rotating_stream
 from tests.evaluation.streams import make_stream
 from tests.evaluation.test_replay import live_over
@@ -46,7 +36,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ablation.EXTENTS, "quick", Extent(120, 1))
     monkeypatch.setattr(ablation, "our_recipes", lambda full: _few(our_recipes(full), "scores of words"))
     monkeypatch.setattr(ablation, "rotating_recipes", lambda sizes: _few(rotating_recipes(sizes), "ages"))
-    monkeypatch.setattr(ablation, "BAG_OF_TRICKS", frozenset({"item_dropout"}))
+    monkeypatch.setattr(ablation_recipes, "BAG_OF_TRICKS", frozenset({"item_dropout"}))
     monkeypatch.setattr(ablation, "rotating_stream", lambda: rotating_stream(400))
 
 
@@ -108,14 +98,6 @@ def test_a_head_that_is_taken_away_has_no_say_in_the_pools_either(monkeypatch: p
     torch.testing.assert_close(one.exp().sum(1), torch.ones(55))
     names = [name for name in HEADS if name != "pooled"]
     assert torch.equal(without(live, result, ["pooled"], 30), hedged_by(live, result, names))
-
-
-def test_each_recipe_differs_from_the_full_one() -> None:
-    ours = our_recipes(recipe_named("default"))
-    assert sum(each == ours[FULL] for each in ours.values()) == 1
-    for recipes in (rotating_recipes, papers_on_rotating):
-        boundary = recipes(rotating.SIZES["default"])
-        assert sum(each == boundary[FULL] for each in boundary.values()) == 1
 
 
 def test_rows_are_the_newest_of_the_past_and_the_first_bins_after_it() -> None:
