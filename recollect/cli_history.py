@@ -172,10 +172,11 @@ def rekey(
 @contextmanager
 def _counted(function: Callable[["Features"], "Tensor"], total: int) -> Iterator[Callable[["Features"], "Tensor"]]:
     """The same function; on a terminal, a bar moves on with the rows that it has done."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    from recollect.console import plain_console
+
+    console = plain_console(stderr=True)
     columns = [TextColumn("keys"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[rate]}")]
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("keys", total=total, rate="")

@@ -178,7 +178,7 @@ def ingest(
     trained = Trained.load(model)
     schema = intake_of(trained).schema
     delay = delay_from(label_delay, schema)
-    reading = read_events(data, schema, bad_rows=bad_rows)
+    reading = read_events(data, schema, bad_rows=bad_rows, every_column=True)
     done = ingest_events(reading, trained, history, create=create, label_delay=delay, cache=cache or default_cache())
     if as_json:
         echo_json({"history": history, **vars(done), **reading.summary.to_json()})
@@ -256,9 +256,9 @@ def explain(
     from dataclasses import asdict
 
     import numpy as np
-    from rich.console import Console
     from rich.table import Table
 
+    from recollect.console import plain_console
     from recollect.errors import SettingError
 
     deployed, events, moments, _ = _open(data, model, history, as_of, "fail", cache)
@@ -278,7 +278,7 @@ def explain(
         for found in prediction.precedents:
             cells = (found.age, found.weight, found.similarity)
             table.add_row(str(found.id), found.label, *(f"{value:.3f}" for value in cells))
-        Console().print(table)
+        plain_console().print(table)
 
 
 def replay(
@@ -334,7 +334,7 @@ def _open(
 
     deployed = Deployed.open(model, history, cache or default_cache())
     schema = rows_schema(deployed.intake.schema, first_rows(data).columns)
-    events, reading = read_all(data, schema, bad_rows=bad_rows)
+    events, reading = read_all(data, schema, bad_rows=bad_rows, every_column=True)
     events = events.take(np.argsort(events.rows, kind="stable"))
     if as_of is not None:
         moment = moment_from(as_of, deployed.intake.schema.plain_times)

@@ -109,9 +109,9 @@ def _as_json(sizes: Sizes, plans: dict[Method, Plan], budget: int | None, change
 
 
 def _print(sizes: Sizes, plans: dict[Method, Plan], budget: int | None, changes: list[Change]) -> None:
-    from rich.console import Console
+    from recollect.console import plain_console
 
-    console = Console(highlight=False)
+    console = plain_console(highlight=False)
     console.print(_table(plans["ours"], plans["dense"]))
     console.print(
         f"dense is the paper's equation, one slot at a time; plain autograd, which keeps every slot, "

@@ -61,6 +61,7 @@ class Prediction:
 def rows_schema(schema: TableSchema, columns: Sequence[str]) -> TableSchema:
     """How rows are read that are to be answered: without labels, and with a time or an id only where they have one."""
     time = schema.time if schema.time in columns else None
+    unasked = [name for name in (schema.label, schema.known_at) if name is not None]
     return replace(
         schema,
         time=time,
@@ -69,7 +70,7 @@ def rows_schema(schema: TableSchema, columns: Sequence[str]) -> TableSchema:
         known_at_unit=None,
         label=None,
         id=schema.id if schema.id in columns else None,
-        ignored={},
+        ignored={**schema.ignored, **dict.fromkeys(unasked, "not needed for an answer")},
     )
 
 

@@ -100,7 +100,12 @@ def test_the_papers_recipe_by_its_other_network_and_bins_without_a_trick(tmp_pat
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert set(report["models"]) == set(PAPERS)
     assert report["paper"] == {"architecture": "mlp", "without": ["input_dropout"], "terms": ["diversity"]}
-    assert report["reading"] == {"bad_rows": {"out of range: rating": 1}, "late_fields": {}, "empty_columns": []}
+    assert report["reading"] == {
+        "bad_rows": {"out of range: rating": 1},
+        "late_fields": {},
+        "unknown_columns": [],
+        "empty_columns": [],
+    }
     assert [each["bin"] for each in report["bins"]["no_context_paper"]] == list(range(3, 10))
     assert list(tmp_path.glob("out/parts/*/recollect_paper-mlp-without_input_dropout-with_diversity-0.npz"))
     assert 'without = ["input_dropout"]' in (tmp_path / "out" / "config.toml").read_text()

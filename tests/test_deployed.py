@@ -69,6 +69,8 @@ def test_rows_are_answered_explained_ingested_and_replayed(place: Path) -> None:
     assert "age (days)" in run("explain", place / "new.csv", *where)
     assert "140 items added, 0 were there" in run("ingest", place / "new.csv", *where)
     assert "0 items added, 140 were there" in run("ingest", place / "new.csv", *where)
+    pl.read_csv(place / "new.csv").with_columns(extra=pl.lit(1)).write_csv(place / "wider.csv")
+    assert "the schema knows no such column: extra" in run("ingest", place / "wider.csv", *where)
     report = json.loads(out_of("replay", *where, "--out", place / "replayed.parquet", "--bins", 3, "--json"))
     assert report["rows"] == 400 - int(0.85 * 260)
     assert set(report["overall"]) >= {"accuracy", "brier", "kappa_temporal", "coverage"}
@@ -118,6 +120,7 @@ def test_settings_are_beside_every_result_and_are_taken_back(place: Path, tmp_pa
         "classes": found["classes"],
         "bad_rows": {},
         "late_fields": {},
+        "unknown_columns": [],
         "empty_columns": [],
     }
     run("predict", "--config", tmp_path / "a.toml", "--out", tmp_path / "b.csv")  # the data, model and moment too

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from recollect import __version__
 from recollect.comparison.answers import write_every_answer
@@ -19,6 +18,7 @@ from recollect.comparison.spans import YEAR, rough_text, span_text
 from recollect.comparison.story import calibration, label_rates, over_time, precedent_story
 from recollect.comparison.verdict import judge
 from recollect.config import Scale
+from recollect.console import plain_console
 from recollect.data.embedding import EmbedderSpec
 from recollect.data.events import Events
 from recollect.data.schema import TableSchema
@@ -168,7 +168,7 @@ class PeerSpans:
 
 
 def _show(report: dict[str, Any], out: Path) -> None:
-    console = Console()
+    console = plain_console()
     console.print(results_table(report["models"], f"{report['data']}: means over periods after the cutoff"))
     console.print(f"\n{report['verdict']['headline']}", style="bold")
     for line in report["verdict"]["lines"]:

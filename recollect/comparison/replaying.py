@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from rich import box
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from recollect.answering.live import Answers
 from recollect.comparison.paired import compare_answers, paired_table, read_answers
+from recollect.console import plain_console
 from recollect.deployed import Deployed
 from recollect.errors import SettingError
 from recollect.evaluation.answer_table import answer_table, check_table_path, write_table
@@ -76,7 +76,7 @@ def replay_history(
     answers = _answer_table(deployed, result.answers, order, asked)
     if out is not None:
         write_table(answers, out)
-    console = Console()
+    console = plain_console()
     console.print(_periods_table(periods, overall, len(asked), SHOWN_WIDE if console.width >= WIDE else SHOWN))
     if others is not None and against is not None:
         report["against"] = compare_answers(answers, others, numbers)

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from rich.console import Console
 
 from recollect.comparison.compare import Options
 from recollect.comparison.spans import length_from, span_from
+from recollect.console import plain_console
 from recollect.data.electricity import electricity_table
 from recollect.data.events import Events
 from recollect.data.inference import infer_schema
-from recollect.data.reading import Summary, first_rows, read_all
+from recollect.data.reading import Summary, first_rows, read_all, without_repeats
 from recollect.data.schema import TableSchema, schema_table
+from recollect.data.tables.numbers import says_missing
 from recollect.data.tables.times import read_times
 from recollect.errors import DataError, SettingError
 from recollect.evaluation.peers import DEFAULT, SLOW, lacking, peers
@@ -95,7 +96,7 @@ def show_columns(data: Path, given: Mapping[str, Any], schema: TableSchema | Non
     columns = {role: given[role] for role in ("time", "time_unit", "known_at", "label", "id")}
     features = {role: given[role] for role in ("text", "numeric", "categorical", "embedding", "ignore")}
     schema = schema or infer_schema(rows, **columns, **features)
-    Console().print(schema_table(schema, rows))
+    plain_console().print(schema_table(schema, rows))
     return source, schema
 
 
@@ -103,32 +104,28 @@ def read_table(
     data: Path, given: Mapping[str, Any], schema: TableSchema | None = None
 ) -> tuple[Events, TableSchema, Summary]:
     """The labelled events of a table with what was inferred of it, unless it is known, and what was left out: shown."""
+    is_known = schema is not None
     source, schema = show_columns(data, given, schema)
     if schema.label is None:
         raise DataError(f"no column of {data.name} looks like a label: name it with --label")
-    events, reading = read_all(source, schema, bad_rows=given["bad_rows"])
-    Console().print(f"{data.name}: {reading.summary}")
-    _check_ids(events)
+    events, reading = read_all(source, schema, bad_rows=given["bad_rows"], every_column=is_known)
+    events = without_repeats(events, reading)
+    plain_console().print(f"{data.name}: {reading.summary}")
     _check_classes(events, schema)
     return events, schema, reading.summary
 
 
-def _check_ids(events: Events) -> None:
-    counts = events.id.value_counts()
-    twice = counts.filter(pl.col("count") > 1)
-    if twice.height:
-        name = counts.columns[0]
-        raise DataError(
-            f"the id {twice[name][0]!r} comes {twice['count'][0]} times: ids must differ; name another column with --id"
-        )
-
-
 def _check_classes(events: Events, schema: TableSchema) -> None:
-    different = 0 if events.label is None else events.label.n_unique()
-    if different > max(FEW_CLASSES, len(events) / 2):
+    classes = pl.Series(dtype=pl.String) if events.label is None else events.label.unique(maintain_order=True)
+    if len(classes) > max(FEW_CLASSES, len(events) / 2):
         raise DataError(
-            f"the label {schema.label} has {different} different values in {len(events)} rows: a class for nearly "
+            f"the label {schema.label} has {len(classes)} different values in {len(events)} rows: a class for nearly "
             "every row can't be learned; name a column of classes with --label, or put these into ranges first"
+        )
+    for name in classes.filter(says_missing(classes)):
+        plain_console().print(
+            f"the label {schema.label} is {name!r} in some rows, which is taken for a class: "
+            "if it says that there is none, leave these rows out"
         )
 
 

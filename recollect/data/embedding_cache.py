@@ -20,9 +20,9 @@ from typing import BinaryIO, NewType
 
 import numpy as np
 from jaxtyping import Float16
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from recollect.console import plain_console
 from recollect.data.embedding import Embedder
 from recollect.data.mapped import mapped_rows
 from recollect.errors import DataError, SettingError
@@ -107,11 +107,11 @@ def embed_batch(embedder: Embedder, texts: list[str]) -> Float16[np.ndarray, "te
 @contextmanager
 def text_progress(name: str, total: int, *, visible: bool = True) -> Iterator[Callable[[int], None]]:
     """Texts done, texts per second and time left: a bar on a terminal, and a line now and then where there is none."""
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     if visible and total and not console.is_terminal:
         yield _Lines(name, total).advance
         return
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn())
     rate = TextColumn("{task.fields[rate]}")
     disabled = not (visible and total)
     with Progress(*columns, rate, TimeRemainingColumn(), console=console, disable=disabled) as bar:

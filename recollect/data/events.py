@@ -109,12 +109,12 @@ def make_events(
         time = pl.Series("time", chunk.rows, pl.Float64)
     else:
         assert schema.time_unit is not None
-        time = _times(column_of(frame, schema.time), schema.time_unit, faults, "time")
+        time = _times(column_of(frame, schema.time), schema.time_unit, faults, "time", schema.time_seen)
     known_at = time
     if schema.known_at is not None:
         assert schema.known_at_unit is not None
         assert schema.time is not None
-        known_at = _times(column_of(frame, schema.known_at), schema.known_at_unit, faults, "known_at")
+        known_at = _times(column_of(frame, schema.known_at), schema.known_at_unit, faults, "known_at", schema.time_seen)
         happened, known = column_of(frame, schema.time), column_of(frame, schema.known_at)
         faults.add(
             (known_at < time).fill_null(False),
@@ -163,11 +163,11 @@ def make_events(
 # One column at a time
 
 
-def _times(values: pl.Series, unit: TimeUnit, faults: Faults, role: str) -> pl.Series:
+def _times(values: pl.Series, unit: TimeUnit, faults: Faults, role: str, seen: int | None) -> pl.Series:
     values = _plain(values, role)
     times = read_times(values, unit)
     faults.add(
-        in_another_unit(times, unit),
+        in_another_unit(times, unit, seen),
         f"another unit of {role}",
         lambda index: f"the {role} {values[index]} is not in {unit} like the others: write all in one unit",
     )

@@ -40,7 +40,7 @@ RARE = 5
 """A category of fewer rows than this shares a place with categories never seen: so that place is learned too."""
 
 MOST_CATEGORIES = 1000
-UNBOUNDED = 1e30  # as a float32 still finite
+UNBOUNDED = 1e30  # deviations, as a float32 still finite
 FARTHEST = 1e4  # deviations of an embedding
 LARGEST = 1e100  # the square of anything larger might be infinite
 MISSING = "\x00missing"
@@ -143,7 +143,7 @@ class FeatureMap:
                 )
             # One that is absurdly far would make probabilities NaN.
             scaled = ((torch.from_numpy(values) - mean) / embedded.deviation).clamp(-FARTHEST, FARTHEST)
-            missing = _missing(values)
+            missing = _missing(table, embedded.name, values) if embedded.flagged else np.isnan(values[:, 0])
             if missing.any():
                 scaled[torch.from_numpy(missing)] = 0.0  # as the mean
             if embedded.flagged:
@@ -228,7 +228,7 @@ def fit_features(
     numeric = [_fit_number(table, name, left_out, ever) for name in schema.numeric]
     categorical = [_fit_categories(table, name, left_out, ever) for name in schema.categorical]
     wide = [*schema.text, *schema.embedding]
-    embedded = [_fit_embedding(_array(table, embeddings, name), name, left_out) for name in wide]
+    embedded = [_fit_embedding(table, _array(table, embeddings, name), name, left_out) for name in wide]
     return FeatureMap(
         tuple(column for column in numeric if column is not None),
         tuple(column for column in categorical if column is not None),
@@ -260,9 +260,10 @@ def _fit_number(
     # Beside a large mean, rounding looks like a deviation.
     if deviation <= 1e-12 * max(abs(low), abs(high)):
         deviation = 1.0
+    mean = float(there.mean())
     if ever is not None:
-        low, high = -UNBOUNDED, UNBOUNDED
-    return NumericColumn(name, float(there.mean()), deviation, low, high, missing)
+        low, high = mean - UNBOUNDED * deviation, mean + UNBOUNDED * deviation
+    return NumericColumn(name, mean, deviation, low, high, missing)
 
 
 def _fit_categories(
@@ -286,8 +287,10 @@ def _fit_categories(
     return CategoricalColumn(name, kept, shared)
 
 
-def _fit_embedding(values: NDArray[np.float32], name: str, left_out: dict[str, str]) -> EmbeddedColumn | None:
-    missing = _missing(values)
+def _fit_embedding(
+    table: pl.DataFrame, values: NDArray[np.float32], name: str, left_out: dict[str, str]
+) -> EmbeddedColumn | None:
+    missing = _missing(table, name, values)
     if missing.all():
         left_out[name] = "always missing before the cutoff"
         return None
@@ -361,9 +364,13 @@ def _stacked(lists: pl.Series) -> NDArray[np.float32]:
     return values.reshape(len(rows), width)
 
 
-def _missing(values: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Rows without an embedding: their first number tells."""
-    return np.isnan(values[:, 0]) if values.shape[1] else np.ones(len(values), np.bool_)
+def _missing(table: pl.DataFrame, name: str, values: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Rows without an embedding, whose first number tells, and rows without a text, which was embedded all the same."""
+    if not values.shape[1]:
+        return np.ones(len(values), np.bool_)
+    without = needed_column(table, name).is_null().to_numpy() if name in table.columns else False
+    missing: NDArray[np.bool_] = np.isnan(values[:, 0]) | without
+    return missing
 
 
 def needed_column(table: pl.DataFrame, name: str) -> pl.Series:

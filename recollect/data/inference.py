@@ -14,7 +14,7 @@ from recollect.data.schema import TableSchema
 from recollect.data.tables.dates import DAY_ORDERS
 from recollect.data.tables.numbers import as_numbers, says_missing
 from recollect.data.tables.raw import column_of
-from recollect.data.tables.times import LARGEST, ROW_ORDER, TimeUnit, find_unit, read_times, unit_of
+from recollect.data.tables.times import LARGEST, ROW_ORDER, TimeUnit, earliest_count, find_unit, read_times, unit_of
 from recollect.errors import DataError
 
 TIME_NAMES = ("time", "timestamp", "date", "datetime", "ts", "when")
@@ -112,7 +112,11 @@ def infer_schema(
         if not _width(column_of(first_rows, name)):
             raise DataError(f"the column {name} holds no list of numbers: declare it as something else, or give lists")
     ignored = {name: why.pop(name) for name, role in roles.items() if role == "ignored"}
-    unit = time_unit or (None if found_time is None else find_unit(column_of(first_rows, found_time), found_time))
+    unit, seen = time_unit, None
+    if found_time is not None:
+        times = column_of(first_rows, found_time)
+        unit = time_unit or find_unit(times, found_time)
+        seen = earliest_count(times, unit)
     known_unit = None
     if found_known_at is not None:
         known_unit = _known_at_unit(column_of(first_rows, found_known_at), found_known_at, time_unit)
@@ -135,6 +139,7 @@ def infer_schema(
         embedding={name: _width(column_of(first_rows, name)) for name in having("embedding")},
         ignored=ignored,
         why=why,
+        time_seen=seen,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -31,12 +31,13 @@ CHUNK_ROWS = 100_000
 @dataclass
 class Summary:
     """What was read so far: rows that became events, the bad ones by kind, fields that came too late to be read, with
-    the line they were first seen in, and features that no row has."""
+    the line they were first seen in, columns that the schema says nothing of, and features that no row has."""
 
     events: int = 0
     bad: Counter[str] = field(default_factory=Counter)
     bad_rows_file: Path | None = None
     late_fields: dict[str, int] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -51,6 +52,8 @@ class Summary:
                 f"; field {name} first seen at line {line} was not read: "
                 f"have a row with it among the first {FIRST_ROWS} to have it read"
             )
+        if self.unknown:
+            text += f"; not read, for the schema knows no such column: {', '.join(self.unknown)}"
         if self.empty:
             text += f"; missing in every row: {', '.join(self.empty)}"
         return text
@@ -58,10 +61,15 @@ class Summary:
     @property
     def has_gaps(self) -> bool:
         """Whether anything was left out."""
-        return bool(self.bad or self.late_fields or self.empty)
+        return bool(self.bad or self.late_fields or self.unknown or self.empty)
 
     def to_json(self) -> dict[str, Any]:
-        return {"bad_rows": dict(self.bad), "late_fields": self.late_fields, "empty_columns": list(self.empty)}
+        return {
+            "bad_rows": dict(self.bad),
+            "late_fields": self.late_fields,
+            "unknown_columns": list(self.unknown),
+            "empty_columns": list(self.empty),
+        }
 
 
 def first_rows(source: Any, count: int = FIRST_ROWS) -> pl.DataFrame:
@@ -79,24 +87,18 @@ class Reading:
     bad_rows: BadRows
     bad_rows_file: Path | None
     labels: tuple[float, float] | None = None
+    every_column: bool = False
     summary: Summary = field(default_factory=Summary)
 
     def __iter__(self) -> Iterator[Events]:
         self.summary = Summary()
-        file: IO[str] | None = None
         unseen = list(self.schema.features)
         made = ahead(self._made())
         try:
             for events, bad, unread in made:
                 self._note(unread)
-                if bad and self.bad_rows == "fail":
-                    raise _failure(bad, len(events) + len(bad))
-                if bad and self.bad_rows == "file":
-                    assert self.bad_rows_file is not None
-                    file = file or self.bad_rows_file.open("x", encoding="utf-8")
-                    self.summary.bad_rows_file = self.bad_rows_file
-                    file.writelines(_as_line(each) for each in bad)
-                self.summary.bad.update(each.kind for each in bad)
+                if bad:
+                    self.leave_out(bad, len(events) + len(bad))
                 for start in range(0, len(events), self.chunk_rows):
                     part = events.part(start, start + self.chunk_rows)
                     self.summary.events += len(part)
@@ -104,10 +106,24 @@ class Reading:
                     yield part
             # A field that was renamed looks like this in a format in which a row may lack it.
             self.summary.empty = tuple(unseen) if self.summary.events else ()
+            if self.every_column and self.summary.events:
+                told = {*self.schema.columns, *self.schema.ignored}
+                there = self.table.first_rows(FIRST_ROWS).columns
+                self.summary.unknown = tuple(name for name in there if name not in told)
         finally:
             made.close()
-            if file is not None:
-                file.close()
+
+    def leave_out(self, bad: list[BadRow], rows: int) -> None:
+        """Of so many rows read at once, some that can't be used: fail, or count them, or write them to the file too."""
+        if self.bad_rows == "fail":
+            raise _failure(bad, rows)
+        if self.bad_rows == "file":
+            assert self.bad_rows_file is not None
+            # The first to write makes the file: what another run wrote stays as it is.
+            with self.bad_rows_file.open("a" if self.summary.bad_rows_file else "x", encoding="utf-8") as file:
+                file.writelines(_as_line(each) for each in bad)
+            self.summary.bad_rows_file = self.bad_rows_file
+        self.summary.bad.update(each.kind for each in bad)
 
     def _note(self, unread: Mapping[str, int]) -> None:
         """Fields that the first rows have are left out on purpose; others came too late for anyone to decide."""
@@ -133,6 +149,7 @@ def read_events(
     bad_rows: BadRows = "fail",
     bad_rows_file: str | Path | None = None,
     labels: tuple[float, float] | None = None,
+    every_column: bool = False,
 ) -> Reading:
     """The events of a file, a DataFrame or an Arrow table, in chunks of at most `chunk_rows`.
 
@@ -141,7 +158,8 @@ def read_events(
     (by default beside the file read, under a name that is free) as a line of JSON. A missing feature does not make a
     row bad. JSON fields that first appear after the first rows are not read; the summary names them, unless they are so
     rare that none was met among the lines that are looked at for them. With `labels` a row is bad unless its label is a
-    number from the first to the second.
+    number from the first to the second. `every_column`: the schema is of all columns that such a table had, so that the
+    summary names those it says nothing of.
     """
     if chunk_rows < 1:
         raise SettingError(f"chunk_rows is {chunk_rows}: it must be at least 1")
@@ -149,7 +167,7 @@ def read_events(
     if schema is None:
         schema = infer_schema(table.first_rows(FIRST_ROWS))
     path = None if bad_rows != "file" else _bad_rows_file(source, bad_rows_file)
-    return Reading(table, schema, chunk_rows, bad_rows, path, labels)
+    return Reading(table, schema, chunk_rows, bad_rows, path, labels, every_column)
 
 
 def read_all(
@@ -159,9 +177,12 @@ def read_all(
     bad_rows: BadRows = "fail",
     bad_rows_file: str | Path | None = None,
     labels: tuple[float, float] | None = None,
+    every_column: bool = False,
 ) -> tuple[Events, Reading]:
     """All events of a table that fits into memory, by the time their label was known, ties as in the table."""
-    reading = read_events(source, schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file, labels=labels)
+    reading = read_events(
+        source, schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file, labels=labels, every_column=every_column
+    )
     chunks = list(reading)
     if not chunks:
         raise DataError(f"{reading.table.name} has no row that can be used ({reading.summary})")
@@ -169,6 +190,29 @@ def read_all(
     if (np.diff(events.known_at) < 0).any():
         events = events.take(np.argsort(events.known_at, kind="stable"))
     return events, reading
+
+
+def without_repeats(events: Events, reading: Reading) -> Events:
+    """Each id once, by the row that comes first in the table; the others go the way of all bad rows."""
+    in_order = events.id.gather(order := np.argsort(events.rows))
+    is_first = in_order.is_first_distinct().to_numpy()
+    if is_first.all():
+        return events
+    again = events.take(order[~is_first])
+    rows_of = dict(zip(in_order.filter(is_first), events.rows[order[is_first]].tolist(), strict=True))
+    bad = [
+        BadRow(
+            row,
+            f"{reading.table.name}, row {row + 1}",
+            "id met before",
+            f"its id {name!r} is that of row {rows_of[name] + 1}, and ids must differ: name another column with --id",
+            {"id": name, **again.columns.row(place, named=True)},
+        )
+        for place, (row, name) in enumerate(zip(again.rows.tolist(), again.id, strict=True))
+    ]
+    reading.leave_out(bad, len(events))
+    reading.summary.events -= len(bad)
+    return events.take(np.sort(order[is_first]))
 
 
 def _bad_rows_file(source: Any, given: str | Path | None) -> Path:

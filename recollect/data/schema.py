@@ -24,7 +24,8 @@ class TableSchema:
     Without `label` rows are inputs only. Without `id` a row is called after its place, such as `reviews.jsonl:12`, so
     reading a file again gives the same ids. `embedding` maps columns of lists of numbers to their width, `ignored`
     columns that are not read to the reason. `why` says how the others came to their place, and does not count in
-    comparisons.
+    comparisons; nor does `time_seen`, a time of the first rows where times are counts, by which those of a file in
+    another unit are told.
     """
 
     time: str | None = None
@@ -39,6 +40,7 @@ class TableSchema:
     embedding: Mapping[str, int] = field(default_factory=dict)
     ignored: Mapping[str, str] = field(default_factory=dict)
     why: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    time_seen: int | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         twice = {name for name in self.columns if self.columns.count(name) > 1}

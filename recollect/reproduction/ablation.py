@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from rich.console import Console
 from torch import Tensor
 
 from recollect.answering.heads import HEADS, POOLED, REPOOLED, places_of
@@ -27,6 +26,7 @@ from recollect.answering.newest import Untrained
 from recollect.answering.pools import Pools
 from recollect.comparison.runs import PARTS, Arrays, Kept, answer_all, asked_and_before, sizes_at
 from recollect.config import Recipe, Scale, recipe_named, with_model
+from recollect.console import plain_console
 from recollect.data.features import WORDS
 from recollect.evaluation.metrics import MEASURES, LogProbs, accuracy, mean_over_bins, per_bin
 from recollect.evaluation.output import claim, finish, save_figure
@@ -132,8 +132,8 @@ def run(
     save_figure(draw(results), out, "ablation")
     path = finish(out, report)
     for title, variants in results.items():
-        Console().print(ablation_table(title, variants))
-    Console().print(f"report: {path}")
+        plain_console().print(ablation_table(title, variants))
+    plain_console().print(f"report: {path}")
     return report
 
 

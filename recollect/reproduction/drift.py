@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from recollect.comparison.runs import (
@@ -28,6 +27,7 @@ from recollect.comparison.runs import (
     run_peers,
 )
 from recollect.config import Scale
+from recollect.console import plain_console
 from recollect.data.features import WORDS
 from recollect.data.splits import LEAST_PAST
 from recollect.errors import SettingError
@@ -125,10 +125,10 @@ def run(
     }
     save_figure(draw_over_time(runs.log_probs, stream), out, name)
     path = finish(out, report)
-    Console().print(results_table(models, f"{name}: means over bins after the cutoff"))
+    plain_console().print(results_table(models, f"{name}: means over bins after the cutoff"))
     for note in runs.notes:
-        Console().print(note)
-    Console().print(f"report: {path}")
+        plain_console().print(note)
+    plain_console().print(f"report: {path}")
     return report
 
 

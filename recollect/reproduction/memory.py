@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recollect.config import Scale
+from recollect.console import plain_console
 from recollect.evaluation.output import claim, finish, save_figure
 from recollect.planning.plan import Method, predict
 from recollect.planning.sizes import Sizes, show_bytes
@@ -97,7 +98,7 @@ SWEEPS: dict[Scale, Sweep] = {
 def run(*, scale: Scale, out: Path, force: bool) -> None:
     """Measure every point, compare with the plan, and write the report."""
     claim(out, force=force)
-    console = Console()
+    console = plain_console()
     report = {"scale": scale, **sweep(SWEEPS[scale], lambda line: console.print(line, highlight=False))}
     save_figure(draw(report), out, "memory")
     path = finish(out, report)

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch import Generator
 
 from recollect.config import FETCH_BUDGET, Dropouts, Recipe, Scale, recipe_named, with_model, with_step, with_train
+from recollect.console import plain_console
 from recollect.data.synthetic import NeedleTask
 from recollect.evaluation.output import claim, finish, save_figure
 from recollect.records import FeatureSpec
@@ -96,7 +96,7 @@ def run(*, scale: Scale, recipes: list[str], seeds: list[int], out: Path, force:
     save_figure(draw_entropy(curves), out, "needle-entropy")
     path = finish(out, report)
     print_table(report)
-    Console().print(f"report: {path}")
+    plain_console().print(f"report: {path}")
 
 
 def histories(sizes: Sizes, recipe: str) -> list[tuple[int, bool]]:
@@ -259,4 +259,4 @@ def print_table(report: dict[str, Any]) -> None:
     for name in names:
         for size, pool in report["shared_pool"][name].items():
             table.add_row(f"{size} shared", *[str(pool["solved_at_step"]) if other == name else "" for other in names])
-    Console().print(table)
+    plain_console().print(table)

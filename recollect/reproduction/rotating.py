@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from jaxtyping import Int
 from matplotlib.figure import Figure
-from rich.console import Console
 from rich.table import Table
 from torch import Generator, Tensor
 
 from recollect.config import Recipe, Scale, recipe_named, with_model, with_train
+from recollect.console import plain_console
 from recollect.data.synthetic import RotatingTask
 from recollect.evaluation.output import claim, finish, save_figure
 from recollect.evaluation.results import summary
@@ -89,7 +89,7 @@ def run(*, scale: Scale, recipes: list[str], seeds: list[int], out: Path, force:
     save_figure(draw(report), out, "rotating")
     path = finish(out, report)
     print_table(report)
-    Console().print(f"report: {path}")
+    plain_console().print(f"report: {path}")
 
 
 def learn(name: str, seed: int, sizes: Sizes, display: Display, log: Path | None) -> dict[str, Any]:
@@ -198,4 +198,4 @@ def print_table(report: dict[str, Any]) -> None:
         means = [tenth["mean"] for tenth in entry["accuracy_by_tenth"]]
         cells = [sum(means[:5]) / 5, *means[5:], entry["worst_ood"]["mean"]]
         table.add_row(name, *[f"{value:.3f}" for value in cells], f"{entry['seconds']['mean']:.0f}")
-    Console().print(table)
+    plain_console().print(table)

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from recollect.config import Recipe, Scale, recipe_named
+from recollect.console import plain_console
 from recollect.evaluation.metrics import accuracy, mean_over_bins
 from recollect.evaluation.output import claim, finish, save_figure
 from recollect.evaluation.results import summary
@@ -100,8 +100,8 @@ def run(
     report = {"data": name, "scale": scale, "seeds": list(seeds), "grid": asdict(grid), "points": points}
     save_figure(draw(points, name), out, "tradeoff")
     path = finish(out, report)
-    Console().print(tradeoff_table(points, name))
-    Console().print(f"report: {path}")
+    plain_console().print(tradeoff_table(points, name))
+    plain_console().print(f"report: {path}")
     return report
 
 

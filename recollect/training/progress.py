@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from recollect.console import plain_console
 from recollect.training.step import StepResult
 
 WIDE = 110
@@ -42,11 +43,11 @@ class Display:
     """A live display of runs; plain lines of text where the output is no terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
-        console = console or Console()
+        console = console or plain_console()
         self.wide = console.width >= WIDE
         name = Column(no_wrap=True, overflow="ellipsis", max_width=None if self.wide else LONGEST_NAME)
         self.progress = Progress(
-            TextColumn("{task.description}", table_column=name),
+            TextColumn("{task.description}", markup=False, table_column=name),
             BarColumn(bar_width=24 if self.wide else 8),
             MofNCompleteColumn(),
             TextColumn("{task.fields[details]}"),

@@ -197,7 +197,12 @@ def test_a_stopped_comparison_goes_on_where_it_was(tmp_path: Path, monkeypatch: 
     assert invoke(*arguments).exit_code == 0
     assert (tmp_path / "out" / "DONE").exists()
     report = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert report["reading"] == {"bad_rows": {"wrong number of values": 1}, "late_fields": {}, "empty_columns": []}
+    assert report["reading"] == {
+        "bad_rows": {"wrong number of values": 1},
+        "late_fields": {},
+        "unknown_columns": [],
+        "empty_columns": [],
+    }
     told = f"events.csv: 300 rows read, 1 bad row left out (wrong number of values 1); they are in {tmp_path}"
     assert report["notes"][0].startswith(told)
     assert report["notes"][0] in (tmp_path / "out" / "report.html").read_text()

@@ -123,6 +123,18 @@ def test_what_can_t_be_compared_is_refused_with_a_remedy(tmp_path: Path) -> None
     assert "arf" in options.peers
 
 
+def test_rows_whose_id_came_before_can_be_left_out_and_a_label_that_may_say_there_is_none_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"{max(2, day)},2020-01-{day:02d},{day}.5,{('b', 'NA')[day % 2]}" for day in range(1, 9)]
+    data = write(tmp_path / "t.csv", "id,when,x,label", rows)
+    events, _, options, _ = read(data, {**PLAIN, "id": "id", "label": "label", "bad_rows": "skip"})
+    assert (len(events), options.reading["bad_rows"]) == (7, {"id met before": 1})
+    told = " ".join(capsys.readouterr().out.split())
+    assert "7 rows read, 1 bad row left out (id met before 1)" in told
+    assert "the label label is 'NA' in some rows, which is taken for a class" in told
+
+
 def test_units_of_times_and_columns_of_lists_can_be_declared(tmp_path: Path) -> None:
     rows = [f'{at},"[{at}, 0.5]",{at % 2}' for at in range(1000, 1040)]
     data = write(tmp_path / "t.csv", "when,vector,label", rows)

@@ -85,6 +85,24 @@ def test_a_missing_embedding_is_the_mean_and_told() -> None:
         features(pl.DataFrame({"e": [[1.0], [1.0, 2.0]]}))
 
 
+def test_a_missing_text_is_the_mean_and_told_though_something_was_embedded() -> None:
+    """Where none was missing before the cutoff there is nothing to learn of it, and such a text stays what it was."""
+    rows, none = embeddings(), pl.Series([row % 4 == 0 for row in range(40)])
+    rows["said"][none.to_numpy()] = 0.0
+    table = past().with_columns(said=pl.when(none).then(None).otherwise(pl.col("said")))
+    features = fit_features(table, SCHEMA, rows)
+    assert features.embedded[0].flagged
+    assert features.embedded[0].mean == pytest.approx(rows["said"][~none.to_numpy()].mean(0), abs=1e-6)
+    found = features(table, rows)
+    assert found[NUMBERS][:, -1].tolist() == none.cast(pl.Float64).to_list()
+    assert not found["said"][none.to_numpy()].any()
+    never = fit_features(past(), SCHEMA, embeddings())
+    assert not never.embedded[0].flagged
+    assert never(table, rows)["said"][0].any()
+    left_out = fit_features(past().with_columns(said=pl.lit(None, pl.String)), SCHEMA, rows).left_out
+    assert left_out == {"said": "always missing before the cutoff"}
+
+
 def test_a_column_that_never_changed_is_kept_from_the_network() -> None:
     table = past().with_columns(pl.lit(7.0).alias("b"), pl.lit("red").alias("colour"))
     features = fit_features(table, SCHEMA, {"said": np.ones((40, 5), np.float32)})
@@ -118,6 +136,13 @@ def test_features_of_ever_let_through_what_only_later_changes() -> None:
     assert features(table)[NUMBERS][:, 1].tolist() == [0.0] * 40
     assert features(later)[NUMBERS][:, 1].tolist() == [2.0] * 40
     assert float(features(later)[NUMBERS][0, 0]) > 1e4
+
+
+@pytest.mark.parametrize(("before", "after"), [(1e-31, 1e10), (1e300, 1e298), (1e-300, 1e300)])
+def test_features_of_ever_are_finite_too(before: float, after: float) -> None:
+    table = pl.DataFrame({"a": [before, -before, 2 * before, after, -after]})
+    features = fit_features(table[:3], TableSchema(numeric=("a",)), ever=table)
+    assert bool(features(table)[NUMBERS].isfinite().all())
 
 
 def test_features_of_ever_have_a_place_for_what_first_comes_later() -> None:

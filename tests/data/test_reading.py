@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from recollect.data.events import Events
 from recollect.data.inference import infer_schema
-from recollect.data.reading import first_rows, read_all, read_events
+from recollect.data.reading import first_rows, read_all, read_events, without_repeats
 from recollect.data.schema import TableSchema
 from recollect.data.tables import blocks
 from recollect.errors import BadRowError, DataError, OutputExistsError, SettingError
@@ -395,6 +395,49 @@ def test_a_time_in_another_unit_is_a_bad_row() -> None:
     reading = read_events(frame, schema, bad_rows="skip")
     assert sum(map(len, reading)) == 2
     assert reading.summary.bad == {"another unit of time": 1}
+
+
+def test_a_file_that_is_all_in_another_unit_is_told_by_the_first_rows_of_the_one_before() -> None:
+    frame = pl.DataFrame(
+        {"time": [1_714_564_800_000 + 1000 * row for row in range(20)], "x": 1.5, "y": list("ab") * 10}
+    )
+    schema = infer_schema(frame, label="y")
+    assert schema.time_unit == "milliseconds"
+    again = TableSchema.from_json(json.loads(json.dumps(schema.to_json())))
+    later = frame.with_columns(pl.col("time") // 1000)
+    with pytest.raises(BadRowError, match="row 0: the time 1714564800 is not in milliseconds like the others"):
+        list(read_events(later, again))
+    for chunk_rows in (7, 20, 100):  # whatever else is in a chunk
+        reading = read_events(pl.concat([frame, later]), again, bad_rows="skip", chunk_rows=chunk_rows)
+        assert sum(map(len, reading)) == 20
+        assert reading.summary.bad == {"another unit of time": 20}
+
+
+def test_columns_that_only_a_later_file_has_are_told() -> None:
+    frame = pl.DataFrame({"x": [1.5, 2.5], "y": list("ab"), "new": [1, 2], "old": [3, 4]})
+    schema = TableSchema(label="y", numeric=("x",), ignored={"old": "declared"})
+    events, reading = read_all(frame, schema, every_column=True)
+    assert (len(events), reading.summary.unknown, reading.summary.has_gaps) == (2, ("new",), True)
+    assert "not read, for the schema knows no such column: new" in str(reading.summary)
+    assert reading.summary.to_json()["unknown_columns"] == ["new"]
+    assert read_all(frame, schema)[1].summary.unknown == ()
+
+
+def test_of_rows_with_one_id_the_first_of_the_table_stays(tmp_path: Path) -> None:
+    schema = TableSchema(time="t", time_unit="number", label="y", id="id", numeric=("x",))
+    frame = pl.DataFrame({"t": [3, 1, 2, 0], "y": list("abcd"), "id": list("pqpp"), "x": [0.5, 1.5, 2.5, 3.5]})
+    events, reading = read_all(frame, schema)
+    with pytest.raises(BadRowError, match=r"row 3: its id 'p' is that of row 1, and .* --id .*\(1 more bad row"):
+        without_repeats(events, reading)
+    assert len(without_repeats(events.take(np.array([1, 2])), reading)) == 2
+    for bad_rows in ("skip", "file"):
+        file = tmp_path / "bad.jsonl"
+        events, reading = read_all(frame, schema, bad_rows=bad_rows, bad_rows_file=file)
+        events = without_repeats(events, reading)
+        assert (events.id.to_list(), events.time.tolist()) == (["q", "p"], [1.0, 3.0])
+        assert (reading.summary.events, reading.summary.bad) == (2, {"id met before": 2})
+    written = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [each["row"] for each in written] == [{"id": "p", "x": 2.5}, {"id": "p", "x": 3.5}]
 
 
 def test_a_row_of_a_frame_is_named_by_its_number() -> None:

@@ -29,6 +29,7 @@ NANOSECONDS: dict[str, int] = {"seconds": 10**9, "milliseconds": 10**6, "microse
 DAY = 86_400 * 10**9
 LARGEST = 2**63 - 1
 COUNTS = 1e8  # smaller numbers are no counts since 1970 but plain ones
+SURELY_COUNTED = int(COUNTS) * NANOSECONDS["seconds"]  # from here on a time is a count in whatever unit
 GAP = 100  # a factor between times that nothing but another unit explains
 
 _CLOCKS = [
@@ -122,21 +123,39 @@ def unit_of(values: pl.Series, name: str) -> TimeUnit:
     return "nanoseconds"
 
 
-def in_another_unit(times: pl.Series, unit: TimeUnit) -> pl.Series:
+def in_another_unit(times: pl.Series, unit: TimeUnit, seen: int | None = None) -> pl.Series:
     """Which times of a column of counts must have been counted in a coarser unit than the others.
 
-    They come before anything that is taken for a count in seconds, and nothing lies between them and the others.
+    They come before anything that is taken for a count in seconds, and nothing lies between them and the others, one of
+    which may have been `seen` before: a whole file may be in another unit.
     """
     none = pl.Series([False]).new_from_index(0, len(times))
     if unit not in NANOSECONDS:
         return none
-    first, start = times.min(), int(COUNTS) * NANOSECONDS["seconds"]
-    if not isinstance(first, int) or first >= start:
+    first = times.min()
+    if not isinstance(first, int) or first >= SURELY_COUNTED:
         return none
-    early = times.is_between(int(COUNTS) * NANOSECONDS[unit], start - 1).fill_null(False)
-    last, other = times.filter(early).max(), times.filter(times >= start).min()
-    apart = isinstance(last, int) and isinstance(other, int) and other > GAP * last
+    early = _too_early(times, unit)
+    last, other = times.filter(early).max(), times.filter(times >= SURELY_COUNTED).min()
+    others = [each for each in (other, seen) if isinstance(each, int)]
+    apart = isinstance(last, int) and bool(others) and min(others) > GAP * last
     return early if apart else none
+
+
+def earliest_count(values: pl.Series, unit: TimeUnit) -> int | None:
+    """Of the first values a time by which `in_another_unit` tells later ones; None if times from just after 1970 are
+    rightly among them."""
+    if unit not in NANOSECONDS:
+        return None
+    times = read_times(values, unit)
+    if (_too_early(times, unit) & ~in_another_unit(times, unit)).any():
+        return None
+    earliest = times.filter(times >= SURELY_COUNTED).min()
+    return earliest if isinstance(earliest, int) else None
+
+
+def _too_early(times: pl.Series, unit: TimeUnit) -> pl.Series:
+    return times.is_between(int(COUNTS) * NANOSECONDS[unit], SURELY_COUNTED - 1).fill_null(False)
 
 
 def _no_times(values: pl.Series, name: str) -> DataError:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.data.tables.times import TimeUnit, find_unit, in_another_unit, read_times
+from recollect.data.tables.times import TimeUnit, earliest_count, find_unit, in_another_unit, read_times
 from recollect.errors import DataError
 
 NOON = 1_714_564_800 * 10**9  # 2024-05-01T12:00:00Z
@@ -142,10 +142,24 @@ def test_seconds_among_milliseconds_are_noticed() -> None:
         assert in_another_unit(pl.Series([NOON, NOON // coarser]), "nanoseconds").to_list() == [False, True]
 
 
+def test_times_that_are_all_in_another_unit_are_told_by_one_seen_before() -> None:
+    seen = earliest_count(pl.Series([NOON // 10**6, None, NOON // 10**6 - 5]), "milliseconds")
+    assert seen == NOON - 5 * 10**6
+    others = read_times(pl.Series([NOON // 10**9, NOON // 10**9 + 1, None]), "milliseconds")
+    assert not in_another_unit(others, "milliseconds").any()
+    assert in_another_unit(others, "milliseconds", seen).to_list() == [True, True, False]
+    assert not in_another_unit(pl.Series([NOON + 1]), "milliseconds", seen).any()
+    mixed = pl.Series([NOON // 10**6, NOON // 10**9])  # by a unit that somebody declared
+    assert earliest_count(mixed, "milliseconds") == NOON
+    assert earliest_count(pl.Series(["2024-05-01"]), "datetime") is None
+    assert earliest_count(pl.Series([1_000_000]), "milliseconds") is None
+
+
 def test_a_history_that_begins_in_1970_is_of_one_unit() -> None:
     days = pl.Series([day * 86_400_000 for day in range(0, 5000, 20)])
     assert find_unit(days, "time") == "milliseconds"
     assert not in_another_unit(read_times(days, "milliseconds"), "milliseconds").any()
+    assert earliest_count(days, "milliseconds") is None
     assert not in_another_unit(pl.Series([1.0, 1e12]), "number").any()
 
 
