@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from recollect.data.features import FeatureMap, fit_features
+from recollect.data.feature_fitting import fit_features
+from recollect.data.features import FeatureMap
 from recollect.data.inference import infer_schema
 from recollect.data.reading import first_rows, read_events
 from recollect.data.schema import TableSchema

@@ -3,41 +3,24 @@
 Guesses are simple, and each comes with its reason, because a person is meant to confirm them. Knows no files.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import polars as pl
 
-from recollect.data.events import read_lists
+from recollect.data.looks import is_called_id, looks_of, numbers_rows, width_of
 from recollect.data.schema import TableSchema
 from recollect.data.tables.dates import DAY_ORDERS
-from recollect.data.tables.numbers import as_numbers, says_missing
 from recollect.data.tables.raw import column_of
-from recollect.data.tables.times import LARGEST, ROW_ORDER, TimeUnit, earliest_count, find_unit, read_times, unit_of
+from recollect.data.tables.times import ROW_ORDER, TimeUnit, earliest_count, find_unit, read_times, unit_of
 from recollect.errors import DataError
 
 TIME_NAMES = ("time", "timestamp", "date", "datetime", "ts", "when")
 TIME_ENDINGS = ("_time", "_timestamp", "_date", "_datetime", "_at", "_ts")
 LIKE_A_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}"
 LABEL_NAMES = ("label", "target", "class", "y")
-WORDS_OF_TEXT = 3  # on average; fewer is a name or a code
-MISTAKES = 0.01  # where more of the texts are no numbers, they are no column of numbers
-OFTEN = 0.5  # texts of which fewer than this share differ are categories
-DIFFERENT_TEXTS = 0.2  # fewer different ones are phrases that repeat: categories too
 GIVES_LABEL_AWAY = "each of its values comes with one label only: is it known before the label?"
 
-COUNTED = 20
-"""From so many first rows on, whole numbers that go up by one are the number of the row, as programs write it beside a
-table; with fewer that may be chance."""
-
-INDICES = ("unnamed: 0", "column 1", "index", "rownames")
-"""What such a column is called: where rows were left out or shuffled afterwards, its name gives it away."""
-
-PANDAS_INDEX = r"__index_level_\d+__"
-"""What pandas calls an index that has no name in a file of Parquet."""
-
-ODD_NUMBERS = r"^\s*[-+]?\s*[$€£]?\s*\d[\d., ]*[%€]?\s*$"
 NUMBERED = "the number of the row: it tells nothing"
 
 NOT_THE_IDS = "; it repeats or has gaps, so it doesn't name the rows: if it should, put that right and say --id {name}"
@@ -105,11 +88,11 @@ def infer_schema(
     roles = {name: role for name, role in declared.items() if role in features}
     for name in free:
         values = column_of(first_rows, name)
-        roles[name], why[name] = ("ignored", NUMBERED) if _numbers_rows(values) else _looks(values)
+        roles[name], why[name] = ("ignored", NUMBERED) if numbers_rows(values) else looks_of(values)
         if name.lower() == "id" and id is None:
             why[name] += NOT_THE_IDS.format(name=name)
     for name in embedding:
-        if not _width(column_of(first_rows, name)):
+        if not width_of(column_of(first_rows, name)):
             raise DataError(f"the column {name} holds no list of numbers: declare it as something else, or give lists")
     ignored = {name: why.pop(name) for name, role in roles.items() if role == "ignored"}
     unit, seen = time_unit, None
@@ -136,7 +119,7 @@ def infer_schema(
         text=having("text"),
         numeric=having("numeric"),
         categorical=having("categorical"),
-        embedding={name: _width(column_of(first_rows, name)) for name in having("embedding")},
+        embedding={name: width_of(column_of(first_rows, name)) for name in having("embedding")},
         ignored=ignored,
         why=why,
         time_seen=seen,
@@ -145,7 +128,7 @@ def infer_schema(
 
 def infer_features(rows: pl.DataFrame) -> TableSchema:
     """Roles for columns that are all features, whatever they are called: `class` may well be one of a ship's cabins."""
-    looks = {name: _looks(column_of(rows, name)) for name in rows.columns}
+    looks = {name: looks_of(column_of(rows, name)) for name in rows.columns}
 
     def having(role: str) -> tuple[str, ...]:
         return tuple(name for name, (found, _) in looks.items() if found == role)
@@ -158,7 +141,7 @@ def infer_features(rows: pl.DataFrame) -> TableSchema:
         text=having("text"),
         numeric=having("numeric"),
         categorical=having("categorical"),
-        embedding={name: _width(column_of(rows, name)) for name in having("embedding")},
+        embedding={name: width_of(column_of(rows, name)) for name in having("embedding")},
         ignored=ignored,
         why={name: why for name, (_, why) in looks.items() if name not in ignored},
     )
@@ -216,7 +199,7 @@ def _find_label(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, st
 
 def _find_id(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
     """Only if it is alone: a customer's id may be unique among the first rows too."""
-    found = [name for name in free if _is_called_id(name) and _is_id(column_of(rows, name))]
+    found = [name for name in free if is_called_id(name) and _is_id(column_of(rows, name))]
     exact = [name for name in found if name.lower() == "id"]
     if len(found) > 1 and not exact:
         return None, ""
@@ -225,10 +208,6 @@ def _find_id(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
 
 def _is_called_time(name: str) -> bool:
     return name.lower() in TIME_NAMES or name.lower().endswith(TIME_ENDINGS)
-
-
-def _is_called_id(name: str) -> bool:
-    return name.lower() == "id" or name.lower().endswith("_id") or (name.endswith(("Id", "ID")) and len(name) > 2)
 
 
 def _is_id(values: pl.Series) -> bool:
@@ -260,106 +239,6 @@ def _unit_if_any(values: pl.Series) -> TimeUnit | None:
         return unit_of(values, values.name)
     except DataError:
         return None
-
-
-# Features
-
-
-def _looks(values: pl.Series) -> tuple[str, str]:
-    """Role and reason."""
-    kind = values.dtype
-    present = values.drop_nulls()
-    if present.is_empty():
-        return "ignored", "no value in the first rows"
-    if kind == pl.Boolean:
-        return "categorical", "true or false"
-    highest = present.max() if kind.is_integer() else None
-    if isinstance(highest, int) and highest > LARGEST:
-        return _looks_of_texts(present.cast(pl.String))  # names, as they are to everyone who reads them as texts
-    if kind.is_numeric():
-        return _looks_of_numbers(present)
-    if isinstance(kind, (pl.List, pl.Array)):
-        return _looks_of_lists(values)
-    if kind in (pl.Categorical, pl.Enum):
-        return "categorical", "by its type"
-    if kind == pl.String:
-        return _looks_of_texts(present)
-    if kind.is_temporal():
-        return "ignored", "a second time"
-    return "ignored", f"{kind} is not a number, a text or a list of numbers: take it apart first"
-
-
-def _numbers_rows(values: pl.Series) -> bool:
-    if not values.dtype.is_integer() or values.null_count() or values.n_unique() < len(values) or len(values) < 2:
-        return False
-    if values.name.lower() in INDICES or re.fullmatch(PANDAS_INDEX, values.name):
-        return True
-    return len(values) >= COUNTED and bool((values.cast(pl.Int64, strict=False).diff()[1:] == 1).all())
-
-
-def _looks_of_numbers(present: pl.Series) -> tuple[str, str]:
-    if present.dtype.is_integer() and _is_called_id(present.name):
-        if present.n_unique() > OFTEN * len(present):
-            return "ignored", "numbers that name something and hardly repeat: an identifier"
-        return "categorical", "numbers that name something"
-    return "numeric", "numbers"
-
-
-def _looks_of_lists(values: pl.Series) -> tuple[str, str]:
-    lists = read_lists(values)
-    width = _width(values)
-    wrong = lists.is_null() & values.is_not_null()
-    if wrong.any() or not width or (lists.drop_nulls().list.len() != width).any():
-        return "ignored", "lists, but not of numbers and one length"
-    return "embedding", f"lists of {width} numbers"
-
-
-def _looks_of_texts(present: pl.Series) -> tuple[str, str]:
-    if present.str.contains(r"^\s*\[.*\]\s*$").all():
-        role, reason = _looks_of_lists(present)
-        if role == "embedding":
-            return role, reason
-    if not _is_called_id(present.name) and (numbers := _looks_of_number_texts(present)):
-        return "numeric", numbers
-    different = present.n_unique()
-    words = float(present.str.count_matches(r"\S+").mean())  # type: ignore[arg-type]
-    if words >= WORDS_OF_TEXT and different > DIFFERENT_TEXTS * len(present):
-        return "text", f"texts of {words:.0f} words on average"
-    if different <= max(OFTEN * len(present), 2):
-        return "categorical", f"{different} different texts in {len(present)} rows"
-    if as_numbers(present).null_count() == 0:
-        return "ignored", "numbers written as texts that hardly repeat: an identifier, or declare it numeric"
-    odd = present.str.contains(ODD_NUMBERS) & present.str.contains(r"[,$€£%]")
-    if odd.mean() > DIFFERENT_TEXTS:  # type: ignore[operator]
-        return (
-            "ignored",
-            "numbers with a comma, $ or % in them: write plain ones with a decimal point to have them read",
-        )
-    return "ignored", f"short texts that hardly repeat ({different} in {len(present)} rows): an identifier"
-
-
-def _looks_of_number_texts(present: pl.Series) -> str:
-    """The reason to read texts as numbers, if there is one: that some say NA, or that a few are mistakes.
-
-    Whole numbers without either were written as texts on purpose: they may be codes or identifiers.
-    """
-    numbers = as_numbers(present)
-    missing = says_missing(present)
-    others = numbers.is_null() & ~missing
-    if missing.all():
-        return ""
-    if not others.any():
-        return f"numbers, {missing.sum()} of them missing" if missing.any() else ""
-    measured = (numbers != numbers.round()).any()
-    if not measured or others.sum() > MISTAKES * len(present):
-        return ""
-    return f"numbers, but for {others.sum()} such as {present.filter(others)[0]!r}"
-
-
-def _width(values: pl.Series) -> int:
-    """Of most lists: a single one that is wrong is named when it is read."""
-    lengths = read_lists(values).drop_nulls().list.len()
-    return max(lengths.mode().to_list(), default=0)
 
 
 def _leaks(rows: pl.DataFrame, label: str, roles: dict[str, str]) -> dict[str, Any]:

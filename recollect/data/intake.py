@@ -17,7 +17,8 @@ from torch import Tensor
 
 from recollect.data.embedding import Embedder, EmbedderSpec, load_embedder, spec_of
 from recollect.data.embedding_cache import clean_text, embed_batch, embed_column
-from recollect.data.features import FeatureMap, fit_features
+from recollect.data.feature_fitting import fit_features
+from recollect.data.features import FeatureMap
 from recollect.data.schema import TableSchema
 from recollect.data.splits import known_before_the_newest
 from recollect.data.tables.raw import column_of

@@ -15,7 +15,8 @@ from jaxtyping import Float16
 from numpy.typing import NDArray
 
 from recollect.data.embedding import REVIEW_LAYOUT
-from recollect.data.features import NUMBERS, fit_features
+from recollect.data.feature_fitting import fit_features
+from recollect.data.features import NUMBERS
 from recollect.data.mapped import mapped_rows
 from recollect.data.reading import BadRows, Reading, first_rows, read_all
 from recollect.data.schema import TableSchema

@@ -17,8 +17,9 @@ from jaxtyping import Float32, Float64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recollect.data.columns import needed_column
 from recollect.data.embedding_cache import text_progress
-from recollect.data.features import WORDS, needed_column
+from recollect.data.features import WORDS
 from recollect.data.mapped import mapped_rows
 from recollect.data.terms import AT_ONCE, BUCKETS, MOST_WORDS, first_terms, num_terms
 from recollect.data.word_scores import WordScores, fit_word_scores, regression

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from recollect.data.embedding import EmbedderSpec
 from recollect.data.events import Events
-from recollect.data.features import WORDS, fit_features
+from recollect.data.feature_fitting import fit_features
+from recollect.data.features import WORDS
 from recollect.data.intake import Embeddings, Intake, embed_texts, fit_intake
 from recollect.data.schema import TableSchema
 from recollect.errors import DataError, SettingError

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from recollect import cli
 from recollect.comparison.notes import notes
-from recollect.data.features import MOST_CATEGORIES, fit_features
+from recollect.data.feature_fitting import MOST_CATEGORIES, fit_features
 from recollect.data.inference import infer_schema
 from recollect.data.reading import read_all
 from recollect.data.schema import TableSchema

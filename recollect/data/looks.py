@@ -1,0 +1,130 @@
+"""What a column is by its type and looks: a number, a category, a text, an embedding, or nothing to learn from.
+
+Of a column's name it knows only whether it sounds like an identifier or the number of a row.
+"""
+
+import re
+
+import polars as pl
+
+from recollect.data.event_columns import read_lists
+from recollect.data.tables.numbers import as_numbers, says_missing
+from recollect.data.tables.times import LARGEST
+
+WORDS_OF_TEXT = 3  # on average; fewer is a name or a code
+MISTAKES = 0.01  # where more of the texts are no numbers, they are no column of numbers
+OFTEN = 0.5  # texts of which fewer than this share differ are categories
+DIFFERENT_TEXTS = 0.2  # fewer different ones are phrases that repeat: categories too
+
+COUNTED = 20
+"""From so many first rows on, whole numbers that go up by one are the number of the row, as programs write it beside a
+table; with fewer that may be chance."""
+
+INDICES = ("unnamed: 0", "column 1", "index", "rownames")
+"""What such a column is called: where rows were left out or shuffled afterwards, its name gives it away."""
+
+PANDAS_INDEX = r"__index_level_\d+__"
+"""What pandas calls an index that has no name in a file of Parquet."""
+
+ODD_NUMBERS = r"^\s*[-+]?\s*[$€£]?\s*\d[\d., ]*[%€]?\s*$"
+
+
+def looks_of(values: pl.Series) -> tuple[str, str]:
+    """Role and reason."""
+    kind = values.dtype
+    present = values.drop_nulls()
+    if present.is_empty():
+        return "ignored", "no value in the first rows"
+    if kind == pl.Boolean:
+        return "categorical", "true or false"
+    highest = present.max() if kind.is_integer() else None
+    if isinstance(highest, int) and highest > LARGEST:
+        return _looks_of_texts(present.cast(pl.String))  # names, as they are to everyone who reads them as texts
+    if kind.is_numeric():
+        return _looks_of_numbers(present)
+    if isinstance(kind, (pl.List, pl.Array)):
+        return _looks_of_lists(values)
+    if kind in (pl.Categorical, pl.Enum):
+        return "categorical", "by its type"
+    if kind == pl.String:
+        return _looks_of_texts(present)
+    if kind.is_temporal():
+        return "ignored", "a second time"
+    return "ignored", f"{kind} is not a number, a text or a list of numbers: take it apart first"
+
+
+def numbers_rows(values: pl.Series) -> bool:
+    if not values.dtype.is_integer() or values.null_count() or values.n_unique() < len(values) or len(values) < 2:
+        return False
+    if values.name.lower() in INDICES or re.fullmatch(PANDAS_INDEX, values.name):
+        return True
+    return len(values) >= COUNTED and bool((values.cast(pl.Int64, strict=False).diff()[1:] == 1).all())
+
+
+def _looks_of_numbers(present: pl.Series) -> tuple[str, str]:
+    if present.dtype.is_integer() and is_called_id(present.name):
+        if present.n_unique() > OFTEN * len(present):
+            return "ignored", "numbers that name something and hardly repeat: an identifier"
+        return "categorical", "numbers that name something"
+    return "numeric", "numbers"
+
+
+def _looks_of_lists(values: pl.Series) -> tuple[str, str]:
+    lists = read_lists(values)
+    width = width_of(values)
+    wrong = lists.is_null() & values.is_not_null()
+    if wrong.any() or not width or (lists.drop_nulls().list.len() != width).any():
+        return "ignored", "lists, but not of numbers and one length"
+    return "embedding", f"lists of {width} numbers"
+
+
+def _looks_of_texts(present: pl.Series) -> tuple[str, str]:
+    if present.str.contains(r"^\s*\[.*\]\s*$").all():
+        role, reason = _looks_of_lists(present)
+        if role == "embedding":
+            return role, reason
+    if not is_called_id(present.name) and (numbers := _looks_of_number_texts(present)):
+        return "numeric", numbers
+    different = present.n_unique()
+    words = float(present.str.count_matches(r"\S+").mean())  # type: ignore[arg-type]
+    if words >= WORDS_OF_TEXT and different > DIFFERENT_TEXTS * len(present):
+        return "text", f"texts of {words:.0f} words on average"
+    if different <= max(OFTEN * len(present), 2):
+        return "categorical", f"{different} different texts in {len(present)} rows"
+    if as_numbers(present).null_count() == 0:
+        return "ignored", "numbers written as texts that hardly repeat: an identifier, or declare it numeric"
+    odd = present.str.contains(ODD_NUMBERS) & present.str.contains(r"[,$€£%]")
+    if odd.mean() > DIFFERENT_TEXTS:  # type: ignore[operator]
+        return (
+            "ignored",
+            "numbers with a comma, $ or % in them: write plain ones with a decimal point to have them read",
+        )
+    return "ignored", f"short texts that hardly repeat ({different} in {len(present)} rows): an identifier"
+
+
+def _looks_of_number_texts(present: pl.Series) -> str:
+    """The reason to read texts as numbers, if there is one: that some say NA, or that a few are mistakes.
+
+    Whole numbers without either were written as texts on purpose: they may be codes or identifiers.
+    """
+    numbers = as_numbers(present)
+    missing = says_missing(present)
+    others = numbers.is_null() & ~missing
+    if missing.all():
+        return ""
+    if not others.any():
+        return f"numbers, {missing.sum()} of them missing" if missing.any() else ""
+    measured = (numbers != numbers.round()).any()
+    if not measured or others.sum() > MISTAKES * len(present):
+        return ""
+    return f"numbers, but for {others.sum()} such as {present.filter(others)[0]!r}"
+
+
+def width_of(values: pl.Series) -> int:
+    """Of most lists: a single one that is wrong is named when it is read."""
+    lengths = read_lists(values).drop_nulls().list.len()
+    return max(lengths.mode().to_list(), default=0)
+
+
+def is_called_id(name: str) -> bool:
+    return name.lower() == "id" or name.lower().endswith("_id") or (name.endswith(("Id", "ID")) and len(name) > 2)
