@@ -106,6 +106,22 @@ def test_a_second_writer_is_refused_and_loses_nobody_elses_items(url: str, optio
     assert verify(url, options=options) == []
 
 
+@pytest.mark.parametrize("seals", [1, 2, 3])
+def test_a_writer_left_behind_by_several_logs_is_refused(url: str, options: dict[str, Any], seals: int) -> None:
+    """The records of logs that are no longer needed are gone, and with them what stood in its way."""
+    HistoryWriter.create(url, SCHEMA, options=options).close()
+    behind = HistoryWriter.open(url, options=options)
+    with HistoryWriter.open(url, options=options) as ahead:
+        for number in range(seals):
+            ahead.append(items([f"ahead-{number}"]))
+            ahead.seal()
+    with pytest.raises(HistoryLockedError, match="another writer has made commit 1"):
+        behind.append(items(["behind"]))
+    behind.close()
+    assert ids(url, options) == [f"ahead-{number}" for number in range(seals)]
+    assert verify(url, options=options) == []
+
+
 def test_two_writers_at_once(url: str, options: dict[str, Any]) -> None:
     """Each that is refused opens anew; in the end every acknowledged item is there, once."""
     HistoryWriter.create(url, SCHEMA, limits=TINY, options=options).close()

@@ -361,19 +361,27 @@ class RemoteLog:
         name, data = self._record(self.next_commit), b"".join(record)
         try:
             self._storage.create(name, data)
-        except FileExistsError as error:
+            counts = self._is_named()
+        except FileExistsError:
             # A client that repeats a put whose answer was lost meets its own record.
-            if self._storage.read(name) != data:
-                self._broken = True
-                raise HistoryLockedError(
-                    f"another writer has made commit {self.next_commit} of {self._storage.url}: "
-                    "let one process write, and open the history anew"
-                ) from error
+            counts = self._storage.read_several([name]).get(name) == data
         except BaseException:
             self._broken = True  # whether it counts, only a new start can tell
             raise
+        if not counts:
+            self._broken = True
+            raise HistoryLockedError(
+                f"another writer has made commit {self.next_commit} of {self._storage.url}: "
+                "let one process write, and open the history anew"
+            )
         self.size += len(data)
         self.next_commit += 1
+
+    def _is_named(self) -> bool:
+        """Whether the manifest still names this log. Where another writer has sealed it and gone on, its records may be
+        gone, so that a number was free again that had been taken."""
+        where = f"{self._storage.url}/{MANIFEST}"
+        return log_name(Manifest.decode(self._storage.read(MANIFEST), where).log, local=False) == self.name
 
     def close(self) -> None:
         pass
