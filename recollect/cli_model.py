@@ -184,6 +184,11 @@ def ingest(
         echo_json({"history": history, **vars(done), **reading.summary.to_json()})
     else:
         typer.echo(f"{data.name}: {reading.summary}; {done.added} items added, {done.there_already} were there already")
+        if done.differing:
+            typer.echo(
+                f"{done.differing} of those that were there already have another label, time or content here; what is "
+                'in the history stays: "recollect history correct" gives an item another label'
+            )
         if done.new_classes:
             typer.echo(f"classes that the history did not have before: {', '.join(done.new_classes)}")
 

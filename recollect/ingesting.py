@@ -1,6 +1,6 @@
 """Labelled rows of a table into the history of a model: those that are there already are skipped, all others added."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from json import loads
 from math import ceil
@@ -21,11 +21,13 @@ from recollect.trained import Trained
 
 @dataclass(frozen=True)
 class Ingested:
-    """How many rows were added and were there already, the history's version after it, and classes that none of its
-    items had before: from now on they can be the answer."""
+    """How many rows were added and were there already, and how many of the latter have another label, time or content
+    than what is there, which stays; the history's version after it, and classes that none of its items had before: from
+    now on they can be the answer."""
 
     added: int
     there_already: int
+    differing: int
     version: int
     new_classes: tuple[str, ...]
 
@@ -41,22 +43,23 @@ def ingest_events(
 ) -> Ingested:
     """Append events read under the model's schema, durably chunk by chunk; with `create` to a new history.
 
-    Where the order of rows is the time, new ones come after all that is there. Where rows go by file and line, one that
-    is there already has to be the same. Labels are known `label_delay` after their rows, in the data's unit of time.
-    Texts that are in the cache, if there is one, are not embedded again.
+    Where the order of rows is the time, new ones come after all that is there. A row that is there already is skipped;
+    where rows go by file and line it has to be the same. Labels are known `label_delay` after their rows, in the data's
+    unit of time. Texts that are in the cache, if there is one, are not embedded again.
     """
     schema = intake_of(model).schema
-    added = there_already = 0
+    timed = schema.time is not None
+    added = there_already = differing = 0
     with create_history(history, model) if create else HistoryWriter.open(history) as writer:
         reader, known, happened = History.open(history), Extent(), Extent("time")
         classes = reader.refresh().classes
         for events in chunks:
             snapshot = reader.refresh()
-            if schema.id is None or schema.time is None:
+            if schema.id is None or not timed:
                 versions = snapshot.versions(events.id.to_list())
                 if schema.id is None:
-                    _check_same(events, versions, snapshot, timed=schema.time is not None)
-                if schema.time is None:
+                    _check_same(events, versions, snapshot, timed=timed)
+                if not timed:
                     new = np.array([not rows for rows in versions], bool)
                     # After all rows, and so that no label is known before those that are there.
                     first = max(happened.next_whole(snapshot), ceil(known.next_whole(snapshot) - label_delay))
@@ -64,7 +67,12 @@ def ingest_events(
             events = events.delayed(label_delay)
             done = append_events(writer, model, events, on_duplicate="skip", cache=cache)
             added, there_already = added + done.added, there_already + done.skipped
-        return Ingested(added, there_already, writer.version, reader.refresh().classes[len(classes) :])
+            if done.skipped and schema.id is not None:
+                # Now each is there: also one that came twice in this table.
+                snapshot = reader.refresh()
+                versions = snapshot.versions(events.id.to_list())
+                differing += sum(1 for _ in _differences(events, versions, snapshot, timed=timed))
+        return Ingested(added, there_already, differing, writer.version, reader.refresh().classes[len(classes) :])
 
 
 def _after_all(events: Events, new: Bool[np.ndarray, " events"], first: float) -> Events:
@@ -76,23 +84,28 @@ def _after_all(events: Events, new: Bool[np.ndarray, " events"], first: float) -
 
 def _check_same(events: Events, versions: list[list[int]], snapshot: Snapshot, *, timed: bool) -> None:
     """Two files of one name would otherwise pass for one, and the rows of the second be lost."""
+    for place, other in _differences(events, versions, snapshot, timed=timed):
+        raise ItemError(
+            f"{events.id[place]} is in the history already, with another {other}: rows of this table have no ids "
+            "and go by file and line, so give a new file a name of its own, or train with --id"
+        )
+
+
+def _differences(
+    events: Events, versions: list[list[int]], snapshot: Snapshot, *, timed: bool
+) -> Iterator[tuple[int, str]]:
+    """Places of events that are in the history, but not as they are here, and what is another there. A label that was
+    corrected since is no difference."""
     there = [place for place, rows in enumerate(versions) if rows]
     if not there:
         return
     assert events.label is not None
     stored = snapshot.payload([versions[place][0] for place in there]).column(ROW).to_pylist()
+    labels, times = snapshot.column("label"), snapshot.column("time")
     for place, raw in zip(there, stored, strict=True):
-        labels = {snapshot.classes[snapshot.column("label", row, row + 1)[0]] for row in versions[place]}
-        first = versions[place][0]
-        other = None
-        if events.label[place] not in labels:
-            other = "label"
-        elif timed and snapshot.column("time", first, first + 1)[0] != events.time[place]:
-            other = "time"
+        if events.label[place] not in {snapshot.classes[labels[row]] for row in versions[place]}:
+            yield place, "label"
+        elif timed and times[versions[place][0]] != events.time[place]:
+            yield place, "time"
         elif raw is not None and loads(raw) != loads(raw_json(events.columns.row(place, named=True))):
-            other = "content"
-        if other is not None:
-            raise ItemError(
-                f"{events.id[place]} is in the history already, with another {other}: rows of this table have no ids "
-                "and go by file and line, so give a new file a name of its own, or train with --id"
-            )
+            yield place, "content"

@@ -79,6 +79,25 @@ def test_another_file_of_the_same_name_is_not_taken_for_the_first(tmp_path: Path
         run("ingest", tmp_path / "tuesday" / "new.csv", *where)
 
 
+def test_rows_that_are_there_with_another_label_or_content_are_counted(tmp_path: Path) -> None:
+    where = ["--model", tmp_path / "model", "--history", tmp_path / "history"]
+    table = by_order(0, 200).with_columns(
+        id=pl.Series([f"m{number}" for number in range(200)]), when=pl.Series(range(200))
+    )
+    table.write_csv(tmp_path / "old.csv")
+    run("train", tmp_path / "old.csv", *where, "--label", "y", "--id", "id", "--time", "when", "--steps", 2)
+    run("history", "correct", tmp_path / "history", "m3", "a", "--at", 500)
+    told = run("ingest", tmp_path / "old.csv", *where)
+    assert "200 were there already" in told
+    assert "another label" not in told, "a correction is no difference"
+    new = table[:4].with_columns(y=pl.Series(["a", "a", "a", "b"]), x=pl.Series([5, 1, 2, 3]))
+    twice = pl.DataFrame({"x": [1, 2], "y": ["a", "b"], "id": ["new", "new"], "when": [300, 300]})
+    pl.concat([new, twice], how="vertical").write_csv(tmp_path / "new.csv")
+    told = run("ingest", tmp_path / "new.csv", *where)
+    assert "1 items added, 5 were there already" in told
+    assert "3 of those that were there already have another label, time or content" in told
+
+
 def with_texts(first: int, count: int) -> pl.DataFrame:
     numbers = range(first, first + count)
     return pl.DataFrame(

@@ -13,7 +13,7 @@ from recollect.console import plain_console
 from recollect.data.electricity import electricity_table
 from recollect.data.events import Events
 from recollect.data.inference import infer_schema
-from recollect.data.reading import Summary, first_rows, read_all, without_repeats
+from recollect.data.reading import Summary, first_rows, read_all
 from recollect.data.schema import TableSchema, schema_table
 from recollect.data.tables.numbers import says_missing
 from recollect.data.tables.times import read_times
@@ -108,8 +108,14 @@ def read_table(
     source, schema = show_columns(data, given, schema)
     if schema.label is None:
         raise DataError(f"no column of {data.name} looks like a label: name it with --label")
-    events, reading = read_all(source, schema, bad_rows=given["bad_rows"], every_column=is_known)
-    events = without_repeats(events, reading)
+    guessed = not is_known and given["id"] is None
+    events, reading = read_all(
+        source,
+        schema,
+        bad_rows=given["bad_rows"],
+        every_column=is_known,
+        repeated_ids="refuse" if guessed else "bad",
+    )
     plain_console().print(f"{data.name}: {reading.summary}")
     _check_classes(events, schema)
     return events, schema, reading.summary

@@ -17,6 +17,7 @@ import polars as pl
 
 from recollect.data.events import Events, make_events
 from recollect.data.inference import infer_schema
+from recollect.data.repeats import MetIds
 from recollect.data.schema import TableSchema
 from recollect.data.tables.ahead import ahead, two_at_a_time
 from recollect.data.tables.raw import BadRow, RawChunk, Table
@@ -24,6 +25,10 @@ from recollect.data.tables.sources import open_table
 from recollect.errors import BadRowError, DataError, OutputExistsError, SettingError
 
 BadRows = Literal["fail", "skip", "file"]
+RepeatedIds = Literal["keep", "bad", "refuse"]
+"""What becomes of a row whose id came before in the table: an event like the others, a bad row, or an error that says
+the column is not one of ids, whatever is done with bad rows: for a column that was guessed."""
+
 FIRST_ROWS = 1000
 CHUNK_ROWS = 100_000
 
@@ -88,15 +93,21 @@ class Reading:
     bad_rows_file: Path | None
     labels: tuple[float, float] | None = None
     every_column: bool = False
+    repeated_ids: RepeatedIds = "keep"
     summary: Summary = field(default_factory=Summary)
 
     def __iter__(self) -> Iterator[Events]:
         self.summary = Summary()
-        unseen = list(self.schema.features)
+        unseen, met = list(self.schema.features), MetIds()
         made = ahead(self._made())
         try:
-            for events, bad, unread in made:
+            for events, bad, unread, chunk in made:
                 self._note(unread)
+                if chunk is not None and (again := met.repeats(events, chunk, self.table)):
+                    if self.repeated_ids == "refuse":
+                        raise self._no_ids(next(iter(again.values())))
+                    events = events.take(np.delete(np.arange(len(events)), list(again)))
+                    bad = sorted([*bad, *again.values()], key=lambda each: each.row)
                 if bad:
                     self.leave_out(bad, len(events) + len(bad))
                 for start in range(0, len(events), self.chunk_rows):
@@ -132,11 +143,22 @@ class Reading:
             first = self.table.first_rows(FIRST_ROWS).columns
             self.summary.late_fields |= {name: line for name, line in late.items() if name not in first}
 
-    def _made(self) -> Iterator[tuple[Events, list[BadRow], Mapping[str, int]]]:
-        """While a chunk is worked on by whoever reads, the next two are made into events or parsed."""
+    def _no_ids(self, first: BadRow) -> DataError:
+        name = self.schema.id
+        return DataError(
+            f"{first.place}: the column {name} looks like ids among the first {FIRST_ROWS} rows, but {first.message}, "
+            f"or leave this one out with --ignore {name}; if these are the ids all the same, with --id {name} "
+            "rows that repeat one are bad rows"
+        )
 
-        def make(chunk: RawChunk) -> tuple[Events, list[BadRow], Mapping[str, int]]:
-            return (*make_events(chunk, self.schema, self.table, self.labels), chunk.unread)
+    def _made(self) -> Iterator[tuple[Events, list[BadRow], Mapping[str, int], RawChunk | None]]:
+        """While a chunk is worked on by whoever reads, the next two are made into events or parsed; with the chunk
+        where ids are looked at."""
+        looks_at_ids = self.schema.id is not None and self.repeated_ids != "keep"
+
+        def make(chunk: RawChunk) -> tuple[Events, list[BadRow], Mapping[str, int], RawChunk | None]:
+            events, bad = make_events(chunk, self.schema, self.table, self.labels)
+            return events, bad, chunk.unread, chunk if looks_at_ids else None
 
         yield from two_at_a_time(make, self.table.chunks(self.schema.hopes(), self.chunk_rows))
 
@@ -150,6 +172,7 @@ def read_events(
     bad_rows_file: str | Path | None = None,
     labels: tuple[float, float] | None = None,
     every_column: bool = False,
+    repeated_ids: RepeatedIds = "keep",
 ) -> Reading:
     """The events of a file, a DataFrame or an Arrow table, in chunks of at most `chunk_rows`.
 
@@ -159,7 +182,7 @@ def read_events(
     row bad. JSON fields that first appear after the first rows are not read; the summary names them, unless they are so
     rare that none was met among the lines that are looked at for them. With `labels` a row is bad unless its label is a
     number from the first to the second. `every_column`: the schema is of all columns that such a table had, so that the
-    summary names those it says nothing of.
+    summary names those it says nothing of. With `repeated_ids` other than "keep", all ids are held in memory.
     """
     if chunk_rows < 1:
         raise SettingError(f"chunk_rows is {chunk_rows}: it must be at least 1")
@@ -167,7 +190,7 @@ def read_events(
     if schema is None:
         schema = infer_schema(table.first_rows(FIRST_ROWS))
     path = None if bad_rows != "file" else _bad_rows_file(source, bad_rows_file)
-    return Reading(table, schema, chunk_rows, bad_rows, path, labels, every_column)
+    return Reading(table, schema, chunk_rows, bad_rows, path, labels, every_column, repeated_ids)
 
 
 def read_all(
@@ -178,10 +201,17 @@ def read_all(
     bad_rows_file: str | Path | None = None,
     labels: tuple[float, float] | None = None,
     every_column: bool = False,
+    repeated_ids: RepeatedIds = "keep",
 ) -> tuple[Events, Reading]:
     """All events of a table that fits into memory, by the time their label was known, ties as in the table."""
     reading = read_events(
-        source, schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file, labels=labels, every_column=every_column
+        source,
+        schema,
+        bad_rows=bad_rows,
+        bad_rows_file=bad_rows_file,
+        labels=labels,
+        every_column=every_column,
+        repeated_ids=repeated_ids,
     )
     chunks = list(reading)
     if not chunks:
@@ -190,29 +220,6 @@ def read_all(
     if (np.diff(events.known_at) < 0).any():
         events = events.take(np.argsort(events.known_at, kind="stable"))
     return events, reading
-
-
-def without_repeats(events: Events, reading: Reading) -> Events:
-    """Each id once, by the row that comes first in the table; the others go the way of all bad rows."""
-    in_order = events.id.gather(order := np.argsort(events.rows))
-    is_first = in_order.is_first_distinct().to_numpy()
-    if is_first.all():
-        return events
-    again = events.take(order[~is_first])
-    rows_of = dict(zip(in_order.filter(is_first), events.rows[order[is_first]].tolist(), strict=True))
-    bad = [
-        BadRow(
-            row,
-            f"{reading.table.name}, row {row + 1}",
-            "id met before",
-            f"its id {name!r} is that of row {rows_of[name] + 1}, and ids must differ: name another column with --id",
-            {"id": name, **again.columns.row(place, named=True)},
-        )
-        for place, (row, name) in enumerate(zip(again.rows.tolist(), again.id, strict=True))
-    ]
-    reading.leave_out(bad, len(events))
-    reading.summary.events -= len(bad)
-    return events.take(np.sort(order[is_first]))
 
 
 def _bad_rows_file(source: Any, given: str | Path | None) -> Path:

@@ -135,7 +135,7 @@ def test_infinity(tmp_path: Path, recollect: Ran) -> None:
 def test_duplicate_ids(tmp_path: Path, recollect: Ran) -> None:
     data = table(tmp_path, lambda day: f"{max(2, day)},{good_row(day)}", "id,when,x,label")
     ran = recollect("compare", data, "--id", "id", "--out", tmp_path / "out")
-    assert_refused(ran, "events.csv, row 2: its id '2' is that of row 1", "name another column with --id")
+    assert_refused(ran, "events.csv:3: its id '2' is that of events.csv:2", "name another column with --id")
 
 
 @pytest.mark.parametrize(
