@@ -108,6 +108,6 @@ def _accidents(path: Path, cache: Path) -> Stream:
 def _reviews(path: Path, cache: Path) -> Stream:
     rows, _ = read_reviews(path)
     past = int(np.searchsorted(rows.time, start_of(2012)))
-    rows = Reviews(rows.id[:past], rows.time[:past], rows.rating[:past], rows.text[:past], rows.columns[:past])
+    rows = Reviews(rows.time[:past], rows.rating[:past], rows.text[:past], rows.columns[:past])
     embeddings = embed_column(rows.text.to_list(), load_embedder(EmbedderSpec("wordllama")), cache)
     return reviews_stream(rows, embeddings, Rule(start_of(2010)), words=True)

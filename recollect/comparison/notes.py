@@ -3,6 +3,7 @@
 import numpy as np
 
 from recollect.comparison.spans import rough_text, span_text
+from recollect.data.columns import absent
 from recollect.data.inference import GIVES_LABEL_AWAY, NOT_THE_IDS
 from recollect.data.schema import TableSchema
 from recollect.data.tables.raw import column_of
@@ -29,8 +30,8 @@ def notes(prepared: Prepared, answers: LogProbs) -> list[str]:
     for column in prepared.intake.features.categorical:
         if column.shared:
             found.append(f"rare and unknown values of {column.name} share one place")
-    for name in (*schema.numeric, *schema.categorical):
-        missing = column_of(prepared.events.columns, name).is_null().mean()
+    for name in schema.features:
+        missing = absent(column_of(prepared.events.columns, name)).mean()
         if isinstance(missing, float) and missing > 0:
             share = f"{100 * missing:.0f}%" if missing >= 0.005 else "less than 1%"
             found.append(f"{share} of {name} is missing; that is a signal of its own")

@@ -59,9 +59,16 @@ def missing_rows(table: pl.DataFrame, name: str, values: NDArray[np.float32]) ->
     """Rows without an embedding, whose first number tells, and rows without a text, which was embedded all the same."""
     if not values.shape[1]:
         return np.ones(len(values), np.bool_)
-    without = needed_column(table, name).is_null().to_numpy() if name in table.columns else False
+    without = absent(needed_column(table, name)).to_numpy() if name in table.columns else False
     missing: NDArray[np.bool_] = np.isnan(values[:, 0]) | without
     return missing
+
+
+def absent(values: pl.Series) -> pl.Series:
+    """Cells that hold nothing; a text of spaces is none."""
+    if values.dtype != pl.String:
+        return values.is_null()
+    return ~values.str.contains(r"\S").fill_null(False)
 
 
 def needed_column(table: pl.DataFrame, name: str) -> pl.Series:

@@ -67,7 +67,10 @@ def _fit_number(
     if ever is not None:
         later = floats_of(ever, name)
         missing = bool(np.isnan(later).any())
-        there = there if len(there) else later[~np.isnan(later)]
+        if not len(there) and not np.isnan(later).all():
+            # By the first that comes, since how large later ones are is not known then.
+            first = later[~np.isnan(later)][0]
+            there = np.array([-first, first])
     low, high = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
     if max(-low, high) > LARGEST:
         there = np.clip(there, -LARGEST, LARGEST)

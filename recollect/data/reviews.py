@@ -26,6 +26,7 @@ from recollect.records import Features, FeatureSpec
 
 NEEDED = ("rating", "title", "text", "timestamp")
 RATINGS = (1.0, 5.0)
+FIRST_YEAR = 1995  # what lies in 1970 was counted in seconds
 HELPFUL, VERIFIED = "helpful_vote", "verified_purchase"
 BANDS, MAX_FREQUENCY = 48, 64.0
 """Of the Fourier bands that `helpful_vote` is given."""
@@ -53,7 +54,6 @@ class Reviews:
     has them.
     """
 
-    id: pl.Series
     time: NDArray[np.int64]
     rating: NDArray[np.float64]
     text: pl.Series
@@ -76,36 +76,28 @@ def start_of(year: int) -> int:
 def read_reviews(
     path: str | Path, *, bad_rows: BadRows = "fail", bad_rows_file: str | Path | None = None
 ) -> tuple[Reviews, Reading]:
-    """All reviews of a file of JSON lines, plain or compressed, and how the reading went.
-
-    A review is called by its review_id, else by its asin, user_id and timestamp, else by its line.
-    """
+    """All reviews of a file of JSON lines, plain or compressed, and how the reading went."""
     there = first_rows(path).columns
     check_columns(Path(path).name, NEEDED, there)
-    by_parts = "review_id" not in there and "asin" in there and "user_id" in there
     schema = TableSchema(
         time="timestamp",
         time_unit="milliseconds",
         label="rating",
-        id="review_id" if "review_id" in there else None,
         text=("title", "text"),
         numeric=(HELPFUL,) if HELPFUL in there else (),
-        categorical=(*((VERIFIED,) if VERIFIED in there else ()), *(("asin", "user_id") if by_parts else ())),
+        categorical=(VERIFIED,) if VERIFIED in there else (),
+        time_seen=start_of(FIRST_YEAR),
     )
     events, reading = read_all(path, schema, bad_rows=bad_rows, bad_rows_file=bad_rows_file, labels=RATINGS)
     assert events.label is not None
     columns = events.columns.cast({pl.Categorical: pl.String})
-    identity = events.id
-    if by_parts:
-        parts = (columns["asin"].fill_null(""), columns["user_id"].fill_null(""), events.time // 10**6)
-        identity = pl.select(pl.concat_str(*parts, separator="/").alias("id")).to_series()
     title, text = (columns[name].fill_null("") for name in ("title", "text"))
     written = pl.select(pl.format(REVIEW_LAYOUT.format(title="{}", text="{}"), title, text).alias("text"))
     covariates = [columns[HELPFUL]] if HELPFUL in there else []
     if VERIFIED in there:
         covariates.append(_zero_or_one(columns[VERIFIED]))
     ratings = events.label.cast(pl.Float64).to_numpy()
-    reviews = Reviews(identity, events.time, ratings, written.to_series(), pl.DataFrame(covariates))
+    reviews = Reviews(events.time, ratings, written.to_series(), pl.DataFrame(covariates))
     return reviews, reading
 
 

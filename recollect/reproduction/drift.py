@@ -89,6 +89,11 @@ def run(
         raise SettingError(
             f"there is no trick {unknown[0]} to leave out: choose among {', '.join(sorted(BAG_OF_TRICKS))}"
         )
+    if not papers and (scale == "paper" or architecture != "perceiver" or without or terms):
+        raise SettingError(
+            "--scale paper, --architecture, --without and --term are of the paper's recipe, which is not asked for: "
+            "add --part paper, or leave them out"
+        )
     claim(out, force=force, resumable=PARTS)
     runs = Runs()
     settings = {"scale": scale, "period": period, "year": year}

@@ -13,9 +13,10 @@ from recollect.data.electricity import electricity_table
 from recollect.data.embedding_cache import embed_column
 from recollect.data.events import Events
 from recollect.data.intake import fit_intake, loaded
-from recollect.data.reading import BadRows, Summary, read_all
+from recollect.data.reading import BadRows, Reading, Summary, read_all
 from recollect.data.schema import TableSchema
 from recollect.data.synthetic import RotatingTask
+from recollect.data.tables.raw import BadRow
 from recollect.errors import DataError
 from recollect.evaluation.stream import Stream
 from recollect.evaluation.table_stream import make_stream
@@ -25,6 +26,7 @@ TRAINED_SHARE = 0.3
 ELECTRICITY = TableSchema(label="target", numeric=tuple(f"feat_{number}" for number in range(1, 7)))
 
 SEASONS = ("winter", "spring", "summer", "autumn")
+_PLACES = {**{season: place for place, season in enumerate(SEASONS)}, "fall": SEASONS.index("autumn")}
 LONGEST_SEASON, FOUR_SEASONS = 92 * DAY, (366 + 92) * DAY
 """How far back from the start of a season the one before begins, at most, and the first of the last four whose labels
 are known: in spring that season before is winter, of which nothing is known until the year is over."""
@@ -68,7 +70,8 @@ def accidents_stream(
     is not over before the end of it: what happened in December must not be known in spring.
     """
     events, reading = read_all(path, _WHEN, bad_rows=bad_rows, labels=(0.0, 1.0))
-    number = _numbers_of_seasons(events, path)
+    events = _of_a_season(events, reading)
+    number = _numbers_of_seasons(events)
     order = np.argsort(number, kind="stable")
     number, events = number[order], events.take(order)
     time = _starts(number)
@@ -89,17 +92,34 @@ def _starts(number: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.array([int(start.timestamp()) * 10**9 for start in starts], dtype=np.int64)[places]
 
 
-def _numbers_of_seasons(events: Events, path: Path) -> NDArray[np.int64]:
+def _of_a_season(events: Events, reading: Reading) -> Events:
+    """Those whose year and season are known; the others go the way of all bad rows."""
+    whens = zip(events.columns["season_acc"], events.columns["year_acc"], strict=True)
+    bad = {
+        place: BadRow(
+            int(events.rows[place]),
+            events.id[place],
+            "no season",
+            f"season_acc is {season!r} and year_acc {year}, but seasons are {', '.join(SEASONS)} or fall, and years "
+            "from 1970 on",
+            {**events.columns.row(place, named=True), "target": None if events.label is None else events.label[place]},
+        )
+        for place, (season, year) in enumerate(whens)
+        if season not in _PLACES or year is None or not 1970 <= year <= 2261
+    }
+    if not bad:
+        return events
+    reading.leave_out(list(bad.values()), len(events))
+    reading.summary.events -= len(bad)
+    if len(bad) == len(events):
+        raise DataError(f"{reading.table.name} has no row of a season ({reading.summary})")
+    return events.take(np.delete(np.arange(len(events)), list(bad)))
+
+
+def _numbers_of_seasons(events: Events) -> NDArray[np.int64]:
     """Four for each year."""
-    season = events.columns["season_acc"].replace({"fall": "autumn"}).to_list()
-    year = events.columns["year_acc"].to_list()
-    for row, (when, of_year) in enumerate(zip(season, year, strict=True)):
-        if when not in SEASONS or of_year is None or not 1970 <= of_year <= 2261:
-            raise DataError(
-                f"{path.name}, row {events.rows[row] + 1}: season_acc is {when!r} and year_acc {of_year}, but seasons "
-                f"are {', '.join(SEASONS)} or fall, and years from 1970 on: mend the row, or remove it"
-            )
-    found: NDArray[np.int64] = 4 * np.array(year, np.int64) + np.array([SEASONS.index(each) for each in season])
+    places = events.columns["season_acc"].cast(pl.String).replace_strict(_PLACES)
+    found: NDArray[np.int64] = (4 * events.columns["year_acc"].cast(pl.Int64) + places).to_numpy()
     return found
 
 

@@ -53,7 +53,7 @@ def test_features_of_ever_have_a_place_for_what_first_comes_later() -> None:
     features = fit_features(table, schema, ever=pl.concat([table, later]))
     assert not features.left_out
     missing = features(later)[NUMBERS].unique(dim=0).tolist()
-    assert missing == [[0.0, 1.0, 0.0, 0.0]]
+    assert missing == [[0.0, 1.0, 1.0, 0.0]]
     assert features(table)["shop"].unique().tolist() != features(later)["shop"].unique().tolist()
 
 
@@ -66,6 +66,17 @@ def test_features_of_ever_depend_on_no_row_after_them() -> None:
         made.append(fit_features(table, schema, ever=pl.concat([table, later]))(table)["shop"].tolist())
     assert made[0] == made[1]
     assert made[0][-1] != made[0][0]
+
+
+def test_a_number_that_is_first_there_later_depends_on_no_row_after_it() -> None:
+    table = past().with_columns(a=pl.lit(None, dtype=pl.Float64))
+    made = []
+    for last in (7.0, 3000.0):
+        later = table.with_columns(a=pl.Series([5.0, *[None] * 38, last]))
+        features = fit_features(table, TableSchema(label="label", numeric=("a",)), ever=pl.concat([table, later]))
+        made.append(features(pl.concat([table, later[:-1]]))[NUMBERS])
+    assert torch.equal(made[0], made[1])
+    assert made[0][40].tolist() == [1.0, 0.0]
 
 
 def test_a_flag_that_was_never_raised_does_not_reach_the_network() -> None:

@@ -43,7 +43,6 @@ def test_reviews_come_in_order_of_time_in_the_papers_layout(tmp_path: Path) -> N
     assert reviews.rating.tolist() == [3.0, 2.0, 1.0, 5.0]
     assert reviews.text[0] == "<title>title 2013-01-01</title><text>text of 2013-01-01</text>"
     assert reviews.time[1] == CUTOFF
-    assert reviews.id.to_list() == [f"reviews.jsonl.gz:{line}" for line in (2, 3, 4, 1)]
     assert reviews.columns.width == 0
 
 
@@ -62,10 +61,9 @@ def test_the_threshold_changes_at_the_cutoff(tmp_path: Path) -> None:
     assert reviews.labels(Rule(CUTOFF, before=2.0, after=4.0)).tolist() == [1, 0, 0, 1]
 
 
-def test_ids_are_those_of_the_file_or_made_of_parts(tmp_path: Path) -> None:
-    moment = FULL[1]["timestamp"]
-    assert read(tmp_path, FULL).id[0] == f"B1/U1/{moment}"
-    assert read(tmp_path, [{**row, "review_id": f"R{index}"} for index, row in enumerate(FULL)]).id[0] == "R1"
+def test_a_file_whose_times_are_all_in_seconds_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadRowError, match=r"the time \d+ is not in milliseconds like the others"):
+        read(tmp_path, [{**row, "timestamp": row["timestamp"] // 1000} for row in PLAIN])
 
 
 def test_covariates_are_numbers(tmp_path: Path) -> None:
@@ -146,7 +144,6 @@ def test_the_real_file_reads(tmp_path: Path) -> None:
     path.write_bytes(b"".join(lines))
     reviews, reading = read_reviews(path)
     assert (len(reviews), reading.summary.bad.total()) == (3000, 0)
-    assert reviews.id.n_unique() == 3000
     assert (np.diff(reviews.time) >= 0).all()
     assert start_of(1999) <= reviews.time[0] < start_of(2000)
     assert set(reviews.rating) == {1.0, 2.0, 3.0, 4.0, 5.0}

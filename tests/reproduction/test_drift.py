@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,6 +75,15 @@ def test_a_trick_that_is_not_in_the_bag_is_named(tmp_path: Path) -> None:
         drift.run(
             electricity_stream(), name="few", scale="quick", seeds=[0], out=tmp_path, force=False, without=["magic"]
         )
+
+
+@pytest.mark.parametrize(
+    "setting", [{"scale": "paper"}, {"architecture": "mlp"}, {"without": ["clipping"]}, {"terms": ["entropy"]}]
+)
+def test_settings_of_the_papers_recipe_are_refused_without_it(tmp_path: Path, setting: dict[str, Any]) -> None:
+    given = {"scale": "quick", **setting}
+    with pytest.raises(SettingError, match="of the paper's recipe, which is not asked for: add --part paper"):
+        drift.run(electricity_stream(), name="few", seeds=[0], out=tmp_path, force=False, papers=(), **given)
 
 
 def test_held_out_rows_are_the_newest_of_the_past() -> None:

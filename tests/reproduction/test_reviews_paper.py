@@ -301,7 +301,7 @@ def test_the_whole_experiment_at_the_papers_size(tmp_path: Path, monkeypatch: py
         embeddings[first : first + 100_000] = generator.standard_normal((100_000, width), np.float32)
     time = np.sort(generator.integers(0, 10**18, rows))
     text = pl.repeat("", rows, eager=True)
-    reviews = Reviews(text, time, np.where(embeddings[:, 0] > 0, 5.0, 2.0), text, pl.DataFrame())
+    reviews = Reviews(time, np.where(embeddings[:, 0] > 0, 5.0, 2.0), text, pl.DataFrame())
     stream = reviews_stream(reviews, embeddings, Rule(int(time[4_000_000])), bins=100, folder=tmp_path)
     keys = torch.from_numpy(embeddings)
     report = papers_alone(stream, keys, tmp_path / "out", "recollect_paper", "recollect_paper_items")

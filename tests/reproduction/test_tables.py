@@ -1,6 +1,6 @@
 """Public tables, and one that is made, as streams that know nothing of their future."""
 
-import re
+import json
 from pathlib import Path
 
 import numpy as np
@@ -98,8 +98,19 @@ def test_an_accident_without_a_label_is_named_by_its_line_or_counted(tmp_path: P
 @pytest.mark.parametrize("changed", [{"season_acc": "monsoon"}, {"season_acc": None}, {"year_acc": None}])
 def test_an_accident_of_no_season_is_named(changed: dict[str, object], tmp_path: Path) -> None:
     accidents(**changed).write_csv(tmp_path / "accidents.csv")
-    with pytest.raises(DataError, match=re.escape("accidents.csv, row 3: season_acc is ")):
+    with pytest.raises(BadRowError, match=r"^accidents.csv:4: season_acc is .*--bad-rows skip"):
         accidents_stream(tmp_path / "accidents.csv", tmp_path / "cache")
+    stream, summary = accidents_stream(tmp_path / "accidents.csv", tmp_path / "cache", bad_rows="file")
+    assert (len(stream), summary.events, summary.bad) == (39, 39, {"no season": 1})
+    row = json.loads((tmp_path / "accidents.csv.bad.jsonl").read_text())["row"]
+    assert {key: row[key] for key in changed} == changed
+    assert row["target"] == "0"
+
+
+def test_accidents_without_any_season_are_told(tmp_path: Path) -> None:
+    accidents().with_columns(season_acc=pl.lit("monsoon")).write_csv(tmp_path / "accidents.csv")
+    with pytest.raises(DataError, match=r"has no row of a season .*no season 40"):
+        accidents_stream(tmp_path / "accidents.csv", tmp_path / "cache", bad_rows="skip")
 
 
 def test_the_boundary_as_a_table_has_turned_by_pi_at_the_end() -> None:
