@@ -167,23 +167,33 @@ def results_table(models: Mapping[str, Mapping[str, Any]], title: str | None = N
     return table
 
 
-def draw_over_time(runs: Runs, stream: Stream) -> Figure:
+def draw_over_time(
+    runs: Runs, stream: Stream, before: tuple[np.ndarray, Mapping[str, Sequence[float]]] | None = None
+) -> Figure:
     """Accuracy and balanced accuracy in each bin after the cutoff, a line per model, a band over its seeds.
 
     Where some models retrieve labels alone and others full items, they stand side by side, everyone else in both.
+    `before` are rows of the past, held out, and by name of model its accuracy on them, seed by seed: the first point of
+    its line.
     """
     labels, bins = _asked(stream)
-    times = stream.time[[stream.asked[rows[0]] for rows in rows_by_bin(bins)]]
+    first_rows = [stream.asked[rows[0]] for rows in rows_by_bin(bins)]
+    held_out, earlier = before or (np.empty(0, np.int64), {})
+    if len(held_out):
+        first_rows = [held_out[len(held_out) // 2], *first_rows]
+    times, cutoff = stream.time[first_rows], np.asarray(stream.cutoff)
     if np.issubdtype(times.dtype, np.integer):
-        times = times.astype("datetime64[ns]")
+        times, cutoff = times.astype("datetime64[ns]"), cutoff.astype("datetime64[ns]")
     columns = _columns(runs)
     figure = Figure(figsize=(4 + 7 * len(columns), 8), layout="constrained")
     grid = figure.subplots(2, len(columns), sharex=True, sharey="row", squeeze=False)
     for axes, (title, shown) in zip(grid.T, columns.items(), strict=True):
         for axis, measure in zip(axes, (accuracy, balanced_accuracy), strict=True):
-            _draw(axis, shown, labels, bins, times, measure)
+            _draw(axis, shown, labels, bins, times, measure, earlier if measure is accuracy else {})
             axis.grid(alpha=0.25)
-        axes[0].set_title(title)
+            if len(held_out):
+                axis.axvline(cutoff, color=GREY, linewidth=0.8)
+        axes[0].set_title(f"{title}; left of the line: the newest rows before the cutoff" if len(held_out) else title)
         axes[1].set_xlabel("start of the bin")
     grid[0, 0].set_ylabel("accuracy")
     grid[1, 0].set_ylabel("balanced accuracy")
@@ -205,18 +215,30 @@ def draw_over_time(runs: Runs, stream: Stream) -> Figure:
 def _columns(runs: Runs) -> dict[str, Runs]:
     with_items = {name for name in runs if name.endswith(ITEMS)}
     if not with_items:
-        return {"after the cutoff, bin by bin": runs}
+        return {"bin by bin": runs}
     with_labels = {name.removesuffix(ITEMS) for name in with_items}
     return {
-        "labels only, after the cutoff": {name: run for name, run in runs.items() if name not in with_items},
-        "full items, after the cutoff": {name: run for name, run in runs.items() if name not in with_labels},
+        "labels only": {name: run for name, run in runs.items() if name not in with_items},
+        "full items": {name: run for name, run in runs.items() if name not in with_labels},
     }
 
 
-def _draw(axis: Axes, runs: Runs, labels: np.ndarray, bins: np.ndarray, times: np.ndarray, measure: Measure) -> None:
+def _draw(
+    axis: Axes,
+    runs: Runs,
+    labels: np.ndarray,
+    bins: np.ndarray,
+    times: np.ndarray,
+    measure: Measure,
+    earlier: Mapping[str, Sequence[float]],
+) -> None:
     others = cycle([(colour, line) for line in ("-.", (0, (5, 1, 1, 1, 1, 1))) for colour in (BLUE, GREEN, PURPLE)])
     for name, seeds in runs.items():
         values = np.stack([per_bin(measure, run, labels, bins) for run in seeds])
+        if len(times) > values.shape[1]:
+            first = np.full(len(seeds), np.nan)
+            first[: len(earlier.get(name, ()))] = earlier.get(name, ())
+            values = np.column_stack([first, values])
         ours = name in OURS
         colour, line = STYLES.get(name) or next(others)
         middle, spread = values.mean(0), values.std(0)

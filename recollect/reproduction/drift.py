@@ -128,7 +128,8 @@ def run(
         "bins": means_by_bin(runs.log_probs, stream),
         "seconds": runs.seconds,
     }
-    save_figure(draw_over_time(runs.log_probs, stream), out, name)
+    before = (newest_of_past(stream), runs.in_distribution)
+    save_figure(draw_over_time(runs.log_probs, stream, before), out, name)
     path = finish(out, report)
     plain_console().print(results_table(models, f"{name}: means over bins after the cutoff"))
     for note in runs.notes:

@@ -159,6 +159,29 @@ def test_the_figure_has_a_line_per_model_thick_for_ours_and_bands_over_seeds(tmp
     assert (tmp_path / "over_time.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_figure_begins_before_the_cutoff_where_that_is_known() -> None:
+    stream = make_stream(rows=1200)
+    runs = fourteen(stream)
+    held_out = stream.past[-100:]
+    found = {name: [0.9 + 0.01 * seed for seed in range(len(seeds))] for name, seeds in runs.items()}
+    del found["majority"]
+    figure = draw_over_time(runs, stream, (held_out, found))
+    above, below = figure.axes[0], figure.axes[2]
+    for axis, first in ((above, 0.9), (below, np.nan)):
+        lines = {str(line.get_label()): np.asarray(line.get_ydata()) for line in axis.lines}
+        plain = {
+            str(line.get_label()): np.asarray(line.get_ydata()) for line in draw_over_time(runs, stream).axes[0].lines
+        }
+        assert np.isclose(lines["logreg_frozen"][0], first, equal_nan=True)
+        assert np.isnan(lines["majority"][0])
+        if axis is above:
+            assert np.isclose(lines["recollect"][0], 0.91)
+            assert all(np.array_equal(lines[name][1:], plain[name]) for name in plain)
+    moments = np.asarray(next(iter(above.lines)).get_xdata())
+    assert moments[0] == stream.time[held_out[50]] < stream.cutoff <= moments[1]
+    assert any(np.asarray(line.get_xdata()).tolist() == [stream.cutoff] * 2 for line in above.lines)
+
+
 def test_no_two_models_look_the_same() -> None:
     assert len(set(STYLES.values())) == len(STYLES)
     stream = make_stream()

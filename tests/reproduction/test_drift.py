@@ -78,7 +78,7 @@ def test_a_trick_that_is_not_in_the_bag_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [{"scale": "paper"}, {"architecture": "mlp"}, {"without": ["clipping"]}, {"terms": ["entropy"]}]
+    "setting", [{"scale": "paper"}, {"architecture": "mlp"}, {"without": ["clipping"]}, {"terms": ["entropy_bonus"]}]
 )
 def test_settings_of_the_papers_recipe_are_refused_without_it(tmp_path: Path, setting: dict[str, Any]) -> None:
     given = {"scale": "quick", **setting}
