@@ -144,13 +144,16 @@ def reviews(
     settings = dict(locals())
     from recollect.data.embedding import EmbedderSpec
     from recollect.data.reviews import Rule, start_of
+    from recollect.reproduction.drift import check_papers
 
     use_threads(threads)
+    parts, left_out = part or tuple(Part), without or ()
+    # Before texts are embedded, which may take hours.
+    check_papers([Part.paper] if Part.paper in parts else [], scale, architecture, left_out, term or ())
     out = out or Path("runs") / f"reviews-{cutoff}-{scale}"
     spec = EmbedderSpec(embedder, embed_width, embed_prompt, embed_tokens, embed_backend)
     with report_in(settings, out, as_json):
         rule = Rule(start_of(cutoff), before, after)
-        parts, left_out = part or tuple(Part), without or ()
         words = {*parts} != {Part.paper}  # of which there is nothing in the paper
         stream, embeddings, told = _reviews(reviews, rule, spec, cache, bad_rows, bins, words=words)
         of_paper = {"paper_keys": embeddings, "architecture": architecture, "without": left_out, "terms": term or ()}
@@ -314,9 +317,11 @@ def accidents(
     Example: recollect reproduce accidents --accidents us_accidents.csv.gz --seed 0
     """
     settings = dict(locals())
+    from recollect.reproduction.drift import check_papers
     from recollect.reproduction.tables import FOUR_SEASONS, LONGEST_SEASON, accidents_stream
 
     use_threads(threads)
+    check_papers([Part.paper] if Part.paper in (part or ()) else [], scale)
     out = out or Path("runs") / f"accidents-{scale}"
     with report_in(settings, out, as_json):
         stream, summary = accidents_stream(accidents, cache or default_cache(), cutoff, bad_rows=bad_rows)

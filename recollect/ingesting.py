@@ -100,12 +100,15 @@ def _differences(
     if not there:
         return
     assert events.label is not None
-    stored = snapshot.payload([versions[place][0] for place in there]).column(ROW).to_pylist()
-    labels, times = snapshot.column("label"), snapshot.column("time")
-    for place, raw in zip(there, stored, strict=True):
-        if events.label[place] not in {snapshot.classes[labels[row]] for row in versions[place]}:
+    wanted = [row for rows in versions for row in rows]
+    low, high = min(wanted), max(wanted) + 1
+    labels, times = (snapshot.column(name, low, high) for name in ("label", "time"))
+    raws = snapshot.payload([versions[place][0] for place in there]).column(ROW).to_pylist()
+    here = zip(there, events.label.gather(there), events.columns[there].iter_rows(named=True), raws, strict=True)
+    for place, label, row, raw in here:
+        if label not in {snapshot.classes[labels[version - low]] for version in versions[place]}:
             yield place, "label"
-        elif timed and times[versions[place][0]] != events.time[place]:
+        elif timed and times[versions[place][0] - low] != events.time[place]:
             yield place, "time"
-        elif raw is not None and loads(raw) != loads(raw_json(events.columns.row(place, named=True))):
+        elif raw is not None and raw != (now := raw_json(row)) and loads(raw) != loads(now):
             yield place, "content"

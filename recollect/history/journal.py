@@ -78,7 +78,7 @@ class Journal:
         if storage.local and (problem := commits_left_behind(storage, self.state.manifest.log, None)):
             raise HistoryDamagedError(problem)
         if storage.local:
-            self._remove_unnamed()
+            self._remove_unnamed(storage.names())
 
     @property
     def schema(self) -> Schema:
@@ -209,15 +209,15 @@ class Journal:
         files = retired.paths() - previous.paths() - self.state.manifest.paths()
         self._removing.submit(self.storage.remove, [*files, *log_files(self.storage, retired, previous)])
 
-    def _remove_unnamed(self) -> None:
-        """Remove what no manifest, no record of the log and no merge names, of the files that histories make: whatever
-        else lies in the directory is somebody's."""
+    def _remove_unnamed(self, names: list[str]) -> None:
+        """Of these, remove what no manifest, no record of the log and no merge names, of the files that histories make:
+        whatever else lies in the directory is somebody's."""
         manifests = (self.state.manifest, self._before)
         named = {MANIFEST, PREVIOUS}.union(*(manifest.paths() for manifest in manifests))
         for entry in self._entries():
             named |= {file.path for file in entry.files.values()}
         logs = tuple(f"log-{manifest.log:08d}" for manifest in manifests)
-        ours = [name for name in self.storage.names() if _MADE_HERE.fullmatch(name)]
+        ours = [name for name in names if _MADE_HERE.fullmatch(name)]
         self.storage.remove([name for name in ours if name not in named and not name.startswith(logs)])
 
     def _entries(self) -> list[SegmentEntry]:
@@ -239,11 +239,16 @@ class Journal:
                 pass
             with self.mutex:
                 self.check_usable()
+                names = self.storage.names()
+                if not self.storage.local:
+                    # Nobody is locked out: a new manifest refuses all that were at work before it, and what those write
+                    # that come after it is not among the names.
+                    self._seal()
                 # The state before names what is gone now, so this one takes its place.
                 self.storage.replace(PREVIOUS, self.state.manifest.encode())
                 self._before = self.state.manifest
                 self._merged = []
-                self._remove_unnamed()
+                self._remove_unnamed(names)
 
     def rekey(self, schema: Schema, keys_of: Callable[[Part], Iterable[NDArray[Any]]]) -> None:
         """Give every row the key that `keys_of` has for it, piece by piece of a part; commits wait meanwhile."""

@@ -84,16 +84,7 @@ def run(
     `architecture` is that of its networks, `without` are the tricks of its bag that are left out, `terms` what it found
     of no use and is added. `reading` is what was left out of the data, for the report.
     """
-    unknown = sorted(set(without) - BAG_OF_TRICKS)
-    if unknown:
-        raise SettingError(
-            f"there is no trick {unknown[0]} to leave out: choose among {', '.join(sorted(BAG_OF_TRICKS))}"
-        )
-    if not papers and (scale == "paper" or architecture != "perceiver" or without or terms):
-        raise SettingError(
-            "--scale paper, --architecture, --without and --term are of the paper's recipe, which is not asked for: "
-            "add --part paper, or leave them out"
-        )
+    check_papers(papers, scale, architecture, without, terms)
     claim(out, force=force, resumable=PARTS)
     runs = Runs()
     settings = {"scale": scale, "period": period, "year": year}
@@ -136,6 +127,26 @@ def run(
         plain_console().print(note)
     plain_console().print(f"report: {path}")
     return report
+
+
+def check_papers(
+    papers: Sequence[str],
+    scale: Scale,
+    architecture: Architecture = "perceiver",
+    without: Collection[str] = (),
+    terms: Collection[str] = (),
+) -> None:
+    """Raises where what is asked of the paper's recipe can't be, or it isn't asked for at all."""
+    unknown = sorted(set(without) - BAG_OF_TRICKS)
+    if unknown:
+        raise SettingError(
+            f"there is no trick {unknown[0]} to leave out: choose among {', '.join(sorted(BAG_OF_TRICKS))}"
+        )
+    if not papers and (scale == "paper" or architecture != "perceiver" or without or terms):
+        raise SettingError(
+            "--scale paper, --architecture, --without and --term are of the paper's recipe, which is not asked for: "
+            "add --part paper, or leave them out"
+        )
 
 
 def _add_ours(stream: Stream, seeds: Sequence[int], scale: Scale, runs: Runs, display: Display, kept: Kept) -> None:

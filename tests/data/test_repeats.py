@@ -7,14 +7,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from recollect.data.events import Events
 from recollect.data.reading import read_all, read_events
 from recollect.data.schema import TableSchema
 from recollect.errors import BadRowError, DataError
 
 
 def test_of_rows_with_one_id_the_first_of_the_table_stays(tmp_path: Path) -> None:
-    """Whichever happened first; over chunks, and a row of several lines is named by its own."""
+    """Whichever happened first; a row after one of several lines is named by its own."""
     schema = TableSchema(time="t", time_unit="number", label="y", id="id", text=("x",))
     table = tmp_path / "t.csv"
     table.write_text('t,y,id,x\n3,a,p,"two\nlines"\n1,b,q,\n2,c,p,\n0,d,p,late\n')
@@ -28,9 +27,16 @@ def test_of_rows_with_one_id_the_first_of_the_table_stays(tmp_path: Path) -> Non
     written = [json.loads(line) for line in file.read_text().splitlines()]
     assert [each["place"] for each in written] == ["t.csv:5", "t.csv:6"]
     assert written[1]["row"] == {"t": "0", "y": "d", "id": "p", "x": "late"}
-    chunks = read_events(table, schema, chunk_rows=1, bad_rows="skip", repeated_ids="bad")
-    assert Events.concat(list(chunks)).id.to_list() == ["p", "q"]
     assert read_all(table, schema)[0].id.to_list() == ["p", "q", "p", "p"]
+
+
+def test_ids_are_met_again_in_later_chunks_and_not_in_another_reading() -> None:
+    frame = pl.DataFrame({"t": [3, 1, 2, 0], "y": list("abcd"), "id": list("pqpr"), "x": list("abcd")})
+    schema = TableSchema(time="t", time_unit="number", label="y", id="id", text=("x",))
+    reading = read_events(frame, schema, chunk_rows=1, bad_rows="skip", repeated_ids="bad")
+    for _ in range(2):
+        assert [events.id.to_list() for events in reading if len(events)] == [["p"], ["q"], ["r"]]
+        assert reading.summary.bad == {"id met before": 1}
 
 
 @pytest.mark.parametrize("bad_rows", ["fail", "skip", "file"])

@@ -18,6 +18,8 @@ import torch
 from recollect.errors import HistoryDamagedError, HistoryError, HistoryLockedError
 from recollect.history.compaction import Limits
 from recollect.history.disk.format import MANIFEST, PREVIOUS
+from recollect.history.disk.log import RemoteLog
+from recollect.history.disk.storage import RemoteStorage
 from recollect.history.reader import History
 from recollect.history.verify import verify
 from recollect.history.writer import HistoryWriter
@@ -115,10 +117,93 @@ def test_a_writer_left_behind_by_several_logs_is_refused(url: str, options: dict
         for number in range(seals):
             ahead.append(items([f"ahead-{number}"]))
             ahead.seal()
-    with pytest.raises(HistoryLockedError, match="another writer has made commit 1"):
+    with pytest.raises(HistoryLockedError, match=r"another writer has .* commit 1"):
         behind.append(items(["behind"]))
     behind.close()
     assert ids(url, options) == [f"ahead-{number}" for number in range(seals)]
+    assert verify(url, options=options) == []
+
+
+def test_a_put_that_is_repeated_into_a_removed_log_does_not_count(
+    url: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to the first put is lost, and the client finds its own record when it puts it again."""
+    HistoryWriter.create(url, SCHEMA, options=options).close()
+    behind = HistoryWriter.open(url, options=options)
+    with HistoryWriter.open(url, options=options) as ahead:
+        for number in range(2):
+            ahead.append(items([f"ahead-{number}"]))
+            ahead.seal()
+    create = RemoteStorage.create
+
+    def twice(self: RemoteStorage, name: str, data: bytes) -> None:
+        create(self, name, data)
+        create(self, name, data)
+
+    monkeypatch.setattr(RemoteStorage, "create", twice)
+    with pytest.raises(HistoryLockedError, match="whether commit 1 of this one counts is not known"):
+        behind.append(items(["behind"]))
+    with HistoryWriter.open(url, options=options) as writer:
+        writer.append(items(["ahead-2"]))
+    assert ids(url, options) == ["ahead-0", "ahead-1", "ahead-2"]
+    behind.close()
+
+
+def test_a_look_that_fails_after_a_put_is_told_and_the_commit_may_count(
+    url: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: RemoteStorage, name: str) -> bytes:
+        raise TimeoutError("no answer")
+
+    with HistoryWriter.create(url, SCHEMA, options=options) as writer:
+        with monkeypatch.context() as patched:
+            patched.setattr(RemoteStorage, "read", fails)
+            with pytest.raises(
+                HistoryError, match=r"commit 1 .* failed \(TimeoutError.* whether it counts is not known"
+            ):
+                writer.append(items(["item-0"]))
+        with pytest.raises(HistoryError, match="open the history anew"):
+            writer.append(items(["item-1"]))
+    with HistoryWriter.open(url, options=options) as writer:
+        assert writer.append(items(["item-0"]), on_duplicate="skip").skipped == 1
+    assert verify(url, options=options) == []
+
+
+def test_compacting_beside_another_writer_loses_nothing(url: str, options: dict[str, Any]) -> None:
+    HistoryWriter.create(url, SCHEMA, options=options).close()
+    behind = HistoryWriter.open(url, options=options)
+    with HistoryWriter.open(url, options=options) as ahead:
+        for number in range(3):
+            ahead.append(items([f"item-{number}"]))
+            ahead.seal()
+        ahead.append(items(["item-3"]))
+        with pytest.raises(HistoryLockedError, match="another writer has"):
+            behind.compact()
+        behind.close()
+    assert ids(url, options) == numbered(0, 4)
+    assert verify(url, options=options) == []
+
+
+def test_a_segment_whose_commit_comes_after_a_compaction_is_refused(
+    url: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was written before, and removed as nobody's."""
+    limits = Limits(seal_rows=10, background=False)
+    HistoryWriter.create(url, SCHEMA, limits=limits, options=options).close()
+    slow = HistoryWriter.open(url, limits=limits, options=options)
+    append = RemoteLog.append
+
+    def after_a_compaction(self: RemoteLog, record: Any) -> None:
+        monkeypatch.setattr(RemoteLog, "append", append)
+        with HistoryWriter.open(url, limits=limits, options=options) as other:
+            other.compact()
+        append(self, record)
+
+    monkeypatch.setattr(RemoteLog, "append", after_a_compaction)
+    with pytest.raises(HistoryLockedError, match="another writer has"):
+        slow.append(items(numbered(0, 40), label=["x"] * 40))
+    slow.close()
+    assert ids(url, options) == []
     assert verify(url, options=options) == []
 
 

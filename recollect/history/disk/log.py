@@ -359,23 +359,33 @@ class RemoteLog:
         if self._broken:
             raise HistoryError(f"an earlier append to {self._storage.url} failed: open the history anew")
         name, data = self._record(self.next_commit), b"".join(record)
+        self._broken = True  # until it is known to count
         try:
-            self._storage.create(name, data)
-            counts = self._is_named()
-        except FileExistsError:
-            # A client that repeats a put whose answer was lost meets its own record.
-            counts = self._storage.read_several([name]).get(name) == data
-        except BaseException:
-            self._broken = True  # whether it counts, only a new start can tell
+            try:
+                self._storage.create(name, data)
+            except FileExistsError:
+                # A client that repeats a put whose answer was lost meets its own record.
+                if self._storage.read_several([name]).get(name) != data:
+                    raise self._overtaken(f"has made commit {self.next_commit} of {self._storage.url}") from None
+            named = self._is_named()
+        except HistoryError:
             raise
-        if not counts:
-            self._broken = True
-            raise HistoryLockedError(
-                f"another writer has made commit {self.next_commit} of {self._storage.url}: "
-                "let one process write, and open the history anew"
+        except Exception as error:
+            raise HistoryError(
+                f"putting commit {self.next_commit} of {self._storage.url} failed ({error!r}), and whether it counts "
+                "is not known: open the history anew, and append again what is not in it"
+            ) from error
+        if not named:
+            raise self._overtaken(
+                f"has gone on with {self._storage.url}, and whether commit {self.next_commit} of this one counts is "
+                "not known"
             )
+        self._broken = False
         self.size += len(data)
         self.next_commit += 1
+
+    def _overtaken(self, what: str) -> HistoryLockedError:
+        return HistoryLockedError(f"another writer {what}: let one process write, and open the history anew")
 
     def _is_named(self) -> bool:
         """Whether the manifest still names this log. Where another writer has sealed it and gone on, its records may be
