@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from recollect.errors import HistoryDamagedError
 from recollect.history.disk.ahead import JOINED
-from recollect.history.disk.format import FileEntry, Manifest, column_types
+from recollect.history.disk.format import FileEntry, Manifest, column_types, read_column
 from recollect.history.disk.ids import hash_ids, search, sorted_hashes
 from recollect.history.disk.log import Change, Rows
 from recollect.history.disk.schema import Schema
@@ -165,8 +166,9 @@ class Changes:
 
     @staticmethod
     def decode(data: bytes, schema: Schema) -> "Changes":
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            return Changes(**{name: arrays[name].astype(dtype) for name, dtype in _change_types(schema).items()})
+        with ZipFile(io.BytesIO(data)) as arrays:
+            columns = {name: read_column(arrays.read(f"{name}.npy")) for name in _change_types(schema)}
+        return Changes(**{name: columns[name].astype(dtype) for name, dtype in _change_types(schema).items()})
 
 
 def _change_types(schema: Schema) -> dict[str, np.dtype[Any]]:
