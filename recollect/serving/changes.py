@@ -48,9 +48,13 @@ class Correcting:
 
 @dataclass
 class Erasing:
-    """Gives how many rows were taken out, and whether an input was dropped."""
+    """Gives how many rows were taken out, and whether an input was dropped.
+
+    `found` is what attempts have met: where one isn't known to have counted, the next may find nothing left.
+    """
 
     id: str
+    found: tuple[int, bool] = (0, False)
     since: float = field(default_factory=monotonic)
     done: "Future[tuple[int, bool]]" = field(default_factory=Future)
 

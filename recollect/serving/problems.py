@@ -95,8 +95,10 @@ def invalid(errors: Sequence[Fault]) -> Problem:
 
 def no_room(error: OSError) -> Problem:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    why = "the disk is full" if full else f"the disk refused it ({error.strerror})"
-    detail = f"nothing was stored, {why}: make room, then send this again; predictions go on meanwhile"
+    why = "the disk is full: make room"
+    if not full:  # an object store's errors may have a name and nothing else
+        why = f"the history's storage failed ({error.strerror or type(error).__name__}): see to it"
+    detail = f"nothing was stored, {why}, then send this again; predictions go on meanwhile"
     return Problem(507, "no-room", detail, retry_after=30)
 
 

@@ -255,11 +255,13 @@ class Writing:
     def _change(self, job: Job) -> None:
         writer = self._open()
         if isinstance(job, Erasing):
-            dropped = self._kept.erase(job.id)  # first, so that nothing is left to make it an item again
-            erased = writer.erase(job.id)
-            if erased:
+            rows = len(self._reader.refresh().versions([job.id])[0])
+            # The input first, so that nothing is left to make it an item again.
+            job.found = max(job.found[0], rows), self._kept.erase(job.id) or job.found[1]
+            writer.erase(job.id)
+            if job.found[0]:
                 self._on_commit(writer.version, job.since)
-            job.done.set_result((erased, dropped))
+            job.done.set_result(job.found)
         elif isinstance(job, Correcting):
             job.done.set_result(self._correct(writer, job))
 
