@@ -3,7 +3,7 @@
 import numpy as np
 
 from recollect.comparison.spans import rough_text, span_text
-from recollect.data.columns import absent
+from recollect.data.columns import MISSING, absent
 from recollect.data.inference import GIVES_LABEL_AWAY, NOT_THE_IDS
 from recollect.data.schema import TableSchema
 from recollect.data.tables.raw import column_of
@@ -30,11 +30,7 @@ def notes(prepared: Prepared, answers: LogProbs) -> list[str]:
     for column in prepared.intake.features.categorical:
         if column.shared:
             found.append(f"rare and unknown values of {column.name} share one place")
-    for name in schema.features:
-        missing = absent(column_of(prepared.events.columns, name)).mean()
-        if isinstance(missing, float) and missing > 0:
-            share = f"{100 * missing:.0f}%" if missing >= 0.005 else "less than 1%"
-            found.append(f"{share} of {name} is missing; that is a signal of its own")
+    found += _missing(prepared)
     words = prepared.intake.words
     for name in schema.text:
         if words is None or name not in words.columns:
@@ -50,6 +46,23 @@ def notes(prepared: Prepared, answers: LogProbs) -> list[str]:
         )
     for code in range(stream.num_classes, len(prepared.classes)):
         found.append(_late_class(prepared, code, answers))
+    return found
+
+
+def _missing(prepared: Prepared) -> list[str]:
+    features = prepared.intake.features
+    signals = {column.name: column.flagged for column in (*features.numeric, *features.embedded)}
+    signals |= {column.name: column.shared or MISSING in column.categories for column in features.categorical}
+    found = []
+    for name in prepared.intake.schema.features:
+        missing = absent(column_of(prepared.events.columns, name)).mean()
+        if name not in signals or not isinstance(missing, float) or missing == 0:
+            continue
+        share = f"{100 * missing:.0f}%" if missing >= 0.005 else "less than 1%"
+        told = "; that is a signal of its own"
+        if not signals[name]:
+            told = ", and never was before the cutoff: our network has not learned what that means"
+        found.append(f"{share} of {name} is missing{told}")
     return found
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from recollect.data.columns import MISSING, embedding_of, floats_of, missing_rows, needed_column, texts_of
+from recollect.data.columns import MISSING, absent, embedding_of, floats_of, missing_rows, needed_column, texts_of
 from recollect.data.features import CategoricalColumn, EmbeddedColumn, FeatureMap, NumericColumn
 from recollect.data.names import Coded
 from recollect.data.schema import TableSchema
@@ -47,7 +47,7 @@ def fit_features(
     numeric = [_fit_number(table, name, left_out, ever) for name in schema.numeric]
     categorical = [_fit_categories(table, name, left_out, ever) for name in schema.categorical]
     wide = [*schema.text, *schema.embedding]
-    embedded = [_fit_embedding(table, embedding_of(table, embeddings, name), name, left_out) for name in wide]
+    embedded = [_fit_embedding(table, embedding_of(table, embeddings, name), name, left_out, ever) for name in wide]
     return FeatureMap(
         tuple(column for column in numeric if column is not None),
         tuple(column for column in categorical if column is not None),
@@ -110,7 +110,11 @@ def _fit_categories(
 
 
 def _fit_embedding(
-    table: pl.DataFrame, values: NDArray[np.float32], name: str, left_out: dict[str, str]
+    table: pl.DataFrame,
+    values: NDArray[np.float32],
+    name: str,
+    left_out: dict[str, str],
+    ever: pl.DataFrame | None,
 ) -> EmbeddedColumn | None:
     missing = missing_rows(table, name, values)
     if missing.all():
@@ -123,7 +127,10 @@ def _fit_embedding(
     if deviation <= 1e-12:
         left_out[name] = "always the same before the cutoff"
         return None
-    return EmbeddedColumn(name, tuple(mean.tolist()), deviation, flagged=bool(missing.any()))
+    flagged = bool(missing.any())
+    if ever is not None and name in ever.columns:
+        flagged = flagged or bool(absent(needed_column(ever, name)).any())
+    return EmbeddedColumn(name, tuple(mean.tolist()), deviation, flagged)
 
 
 def _counted(values: pl.Series) -> pl.DataFrame:

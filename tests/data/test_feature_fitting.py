@@ -57,6 +57,17 @@ def test_features_of_ever_have_a_place_for_what_first_comes_later() -> None:
     assert features(table)["shop"].unique().tolist() != features(later)["shop"].unique().tolist()
 
 
+def test_features_of_ever_have_a_place_for_texts_first_missing_later() -> None:
+    table = past().with_columns(pl.lit("some words").alias("said"))
+    later = table.with_columns(pl.lit(None, pl.String).alias("said"))
+    said = {"said": np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32)}
+    schema = TableSchema(label="label", text=("said",))
+    assert not fit_features(table, schema, said).embedded[0].flagged
+    features = fit_features(table, schema, said, ever=pl.concat([table, later]))
+    assert features(table, said)[NUMBERS].unique().tolist() == [0.0]
+    assert features(later, said)[NUMBERS].unique().tolist() == [1.0]
+
+
 def test_features_of_ever_depend_on_no_row_after_them() -> None:
     table = past().with_columns(pl.Series("shop", ["old"] * 39 + ["rare"]))
     schema = TableSchema(label="label", categorical=("shop",))
