@@ -146,9 +146,9 @@ class Reading:
     def _no_ids(self, first: BadRow) -> DataError:
         name = self.schema.id
         return DataError(
-            f"{first.place}: the column {name} looks like ids among the first {FIRST_ROWS} rows, but {first.message}, "
-            f"or leave this one out with --ignore {name}; if these are the ids all the same, with --id {name} "
-            "rows that repeat one are bad rows"
+            f"{first.place}: the column {name} looks like ids among the first {FIRST_ROWS} rows, but {first.message}: "
+            f"name another column with --id, or leave this one out with --ignore {name}; if these are the ids all the "
+            f"same, with --id {name} rows that repeat one are bad rows"
         )
 
     def _made(self) -> Iterator[tuple[Events, list[BadRow], Mapping[str, int], RawChunk | None]]:

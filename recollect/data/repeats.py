@@ -19,8 +19,7 @@ class MetIds:
         for place, (name, number) in enumerate(zip(events.id, chunk.numbers[indices].tolist(), strict=True)):
             first = self._numbers.setdefault(name, number)
             if first != number:
-                message = f"its id {name!r} is that of {table.place}{first}, and ids must differ: "
-                message += "name another column with --id"
+                message = f"its id {name!r} is that of {table.place}{first}, and ids must differ"
                 raw, row = chunk.raw_row(int(indices[place])), int(events.rows[place])
                 found[place] = BadRow(row, f"{table.place}{number}", "id met before", message, raw)
         return found

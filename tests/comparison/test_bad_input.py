@@ -135,7 +135,7 @@ def test_infinity(tmp_path: Path, recollect: Ran) -> None:
 def test_duplicate_ids(tmp_path: Path, recollect: Ran) -> None:
     data = table(tmp_path, lambda day: f"{max(2, day)},{good_row(day)}", "id,when,x,label")
     ran = recollect("compare", data, "--id", "id", "--out", tmp_path / "out")
-    assert_refused(ran, "events.csv:3: its id '2' is that of events.csv:2", "name another column with --id")
+    assert_refused(ran, "events.csv:3: its id '2' is that of events.csv:2", "--bad-rows skip")
 
 
 @pytest.mark.parametrize(
@@ -289,6 +289,26 @@ def test_half_of_the_values_missing(tmp_path: Path) -> None:
     for name, share in shares.items():
         assert f"{share}% of {name} is missing; that is a signal of its own" in told
     assert prepared.stream.features["numbers"].isfinite().all()
+
+
+def test_what_was_never_missing_before_the_cutoff_gives_no_signal(tmp_path: Path) -> None:
+    rows = range(400)
+    frame = pl.DataFrame(
+        {
+            "x": [row % 7 if row < 300 else None for row in rows],
+            "gone": [row % 7 if row >= 300 else None for row in rows],
+            "colour": ["red" if row % 3 else "blue" for row in range(300)] + [None] * 100,
+            "label": [str(row % 2) for row in rows],
+        }
+    )
+    schema = TableSchema(label="label", numeric=("x", "gone"), categorical=("colour",))
+    prepared = prepared_from(tmp_path, frame, schema)
+    told = [note for note in notes(prepared, unsure(prepared)) if "missing" in note]
+    assert told == [
+        "column gone is left out: always missing before the cutoff",
+        "25% of x is missing, and never was before the cutoff: our network has not learned what that means",
+        "25% of colour is missing, and never was before the cutoff: our network has not learned what that means",
+    ]
 
 
 def test_a_column_called_id_that_repeats_is_in_the_report(tmp_path: Path) -> None:
