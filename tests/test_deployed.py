@@ -107,6 +107,26 @@ def test_a_replay_is_compared_with_another(place: Path, tmp_path: Path) -> None:
     assert found["difference"]["low"] <= found["difference"]["value"] <= found["difference"]["high"]
 
 
+def test_a_replay_asks_each_item_once_whatever_was_corrected_or_erased(place: Path, tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    run("train", place / "old.csv", "--config", place / "model" / "config.toml", "--model", tmp_path / "model",
+        "--history", history, "--steps", 2)  # fmt: skip
+    where = ["--model", tmp_path / "model", "--history", history]
+    run("ingest", place / "new.csv", *where)
+    plain = json.loads(out_of("replay", *where, "--out", tmp_path / "plain.parquet", "--json"))
+    run("history", "correct", history, "5", "maybe", "--at", "2040-01-01")  # was trained on
+    for day, label in enumerate(("maybe", "no", "yes")):
+        run("history", "correct", history, "300", label, "--at", f"2040-01-0{day + 1}")
+    run("history", "erase", history, "301")
+    out = tmp_path / "corrected.parquet"
+    report = json.loads(out_of("replay", *where, "--out", out, "--against", tmp_path / "plain.parquet", "--json"))
+    assert report["rows"] == report["against"]["rows"] == plain["rows"] - 1
+    before, after = pl.read_parquet(tmp_path / "plain.parquet"), pl.read_parquet(out)
+    assert after["id"].to_list() == [name for name in before["id"] if name != "301"]
+    assert after.filter(pl.col("id") == "300")["label"].item() == "yes"
+    run("replay", *where, "--against", out)
+
+
 def test_settings_are_beside_every_result_and_are_taken_back(place: Path, tmp_path: Path) -> None:
     written = tomllib.loads((place / "model" / "config.toml").read_text())
     assert (written["label"], written["steps"], written["data"]) == ("label", 20, str(place / "old.csv"))

@@ -51,7 +51,8 @@ def notes(prepared: Prepared, answers: LogProbs) -> list[str]:
 
 def _missing(prepared: Prepared) -> list[str]:
     features = prepared.intake.features
-    signals = {column.name: column.flagged for column in (*features.numeric, *features.embedded)}
+    signals = {column.name: column.flagged for column in features.numeric}
+    signals |= {column.name: column.flagged for column in features.embedded}
     signals |= {column.name: column.shared or MISSING in column.categories for column in features.categorical}
     found = []
     for name in prepared.intake.schema.features:

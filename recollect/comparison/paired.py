@@ -43,6 +43,10 @@ def compare_answers(first: pl.DataFrame, second: pl.DataFrame, bins: NDArray[np.
     first = first.filter(pl.col("id").is_in(second["id"].implode()))
     if not first.height:
         raise DataError("the two have no id in common: give answers to the same rows")
+    second = second.filter(pl.col("id").is_in(first["id"].implode()))
+    if second["id"].is_duplicated().any():
+        twice = second["id"].filter(second["id"].is_duplicated())[0]
+        raise DataError(f"the other answers have {twice!r} twice: give a table with one answer to each row")
     second = first.select("id").join(second, on="id", how="left", maintain_order="left")
     code = {name: number for number, name in enumerate(names)}
     labels = first["label"].replace_strict(code, return_dtype=pl.Int64).to_numpy()

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 from numpy.typing import NDArray
 from rich import box
 from rich.progress import Progress
 from rich.table import Table
 
-from recollect.answering.live import Answers
+from recollect.answering.live import Answers, Live
 from recollect.comparison.paired import compare_answers, paired_table, read_answers
 from recollect.console import plain_console
 from recollect.deployed import Deployed
@@ -37,7 +38,8 @@ RESAMPLED_ROWS = 4_000_000
 def replay_history(
     model: Path, history: str, *, bins: int, out: Path | None = None, against: Path | None = None
 ) -> dict[str, Any]:
-    """Test, then learn, over everything that was not trained on; every answer goes to `out`.
+    """Test, then learn, over everything that was not trained on; every answer goes to `out`. A corrected item is judged
+    by its newest label, and what is erased is not asked.
 
     `against` is a table of other answers to the same items, which these are compared with.
     """
@@ -46,18 +48,19 @@ def replay_history(
     others = None if against is None else read_answers(against)
     deployed = Deployed.open(model, history)
     live, view = deployed.live, deployed.live.lookup.view
-    if live.untrained_from >= len(view.items):
+    ids = np.array(deployed.snapshot.column("id").tolist(), dtype=object)
+    positions = _untrained(live, ids)
+    if not len(positions):
         raise SettingError(
             f"the model was trained on all of {history}: append newer items first, with recollect ingest"
         )
     with Progress() as progress:
-        task = progress.add_task("replaying", total=len(view.items) - live.untrained_from)
-        result = replay(live, lambda done, total: progress.update(task, completed=done))
-    rows = np.arange(len(view.items))
+        task = progress.add_task("replaying", total=len(positions))
+        result = replay(live, lambda done, total: progress.update(task, completed=done), torch.from_numpy(positions))
     time, known_at = (getattr(view.items, name).numpy() for name in ("time", "known_at"))
     labels = view.items.label.numpy()
-    order = np.argsort(time[live.untrained_from :], kind="stable")
-    asked = rows[live.untrained_from :][order]
+    order = np.argsort(time[positions], kind="stable")
+    asked = positions[order]
     log_probs = result.log_probs.numpy()[order]
     previous = previous_labels(labels, time, known_at)[asked]
     numbers = equal_bins(time[asked], time[asked[0]].item(), bins)
@@ -73,7 +76,7 @@ def replay_history(
         "periods": periods,
         "cumulative": scores_by_bin(log_probs, labels[asked], numbers, previous, cumulative=True),
     }
-    answers = _answer_table(deployed, result.answers, order, asked)
+    answers = _answer_table(deployed, ids, result.answers, order, asked)
     if out is not None:
         write_table(answers, out)
     console = plain_console()
@@ -82,6 +85,20 @@ def replay_history(
         report["against"] = compare_answers(answers, others, numbers)
         console.print(paired_table(report["against"], against.name))
     return report
+
+
+def _untrained(live: Live, ids: NDArray[Any]) -> NDArray[np.int64]:
+    """Where in the view the items are that the model was not trained on, each once, however often it was corrected.
+    `ids` are those of stored rows."""
+    view = live.lookup.view
+    there = np.ones(len(view.items), bool)
+    there[view.gone.numpy()] = False
+    mine = ids[view.items.row.numpy()]
+    trained = set(mine[: live.untrained_from][there[: live.untrained_from]].tolist())
+    there[view.superseded.numpy()] = False
+    there[: live.untrained_from] = False
+    positions = np.flatnonzero(there)
+    return positions[[name not in trained for name in mine[positions].tolist()]]
 
 
 def _periods_table(
@@ -108,11 +125,10 @@ def _periods_table(
 
 
 def _answer_table(
-    deployed: Deployed, answers: Answers, order: NDArray[np.int64], asked: NDArray[np.int64]
+    deployed: Deployed, ids: NDArray[Any], answers: Answers, order: NDArray[np.int64], asked: NDArray[np.int64]
 ) -> pl.DataFrame:
     """Answers in order of time, the precedents that count most first."""
     view = deployed.live.lookup.view
-    ids = np.array(deployed.snapshot.column("id").tolist(), dtype=object)
     row_of = view.items.row.numpy()
     attention, places = answers.attention.sort(dim=1, descending=True, stable=True)
     positions, weights = answers.precedents.gather(1, places).numpy()[order], attention.numpy()[order]

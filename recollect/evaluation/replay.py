@@ -30,9 +30,10 @@ class Replayed:
         return self.answers.head(name)
 
 
-def replay(live: Live, on_progress: Progress | None = None) -> Replayed:
-    """Answer everything that the model was not trained on; at least one row."""
-    positions = torch.arange(live.untrained_from, len(live.lookup.view.items))
+def replay(live: Live, on_progress: Progress | None = None, positions: Int[Tensor, " rows"] | None = None) -> Replayed:
+    """Answer everything that the model was not trained on, or these rows of it; at least one."""
+    if positions is None:
+        positions = torch.arange(live.untrained_from, len(live.lookup.view.items))
     return Replayed(positions, live.answer_items(positions, on_progress))
 
 

@@ -32,6 +32,11 @@ def test_the_better_one_is_told_with_its_certainty() -> None:
     assert found["measures"]["nll"]["difference"]["high"] < 0
 
 
+def test_two_answers_to_one_row_are_refused() -> None:
+    with pytest.raises(DataError, match="have 'row 0' twice: give a table with one answer to each row"):
+        compare_answers(answers(0.9), pl.concat([answers(0.5), answers(0.5)[:1]]), BINS)
+
+
 def test_rows_meet_by_id_and_classes_by_name() -> None:
     other = answers(0.9, ("a", "b", "c"))[50:].reverse()
     found = compare_answers(answers(0.9), other, BINS)
