@@ -195,8 +195,11 @@ def _counted(function: Callable[["Features"], "Tensor"], total: int) -> Iterator
 def correct(
     path: PathArgument,
     item: Annotated[str, typer.Argument(metavar="ID", help="The item's id.")],
-    label: Annotated[str, typer.Argument(help="The right label: a name, or a code.")],
+    label: Annotated[str, typer.Argument(help="The right label; its code where classes have no names.")],
     at: Annotated[str, typer.Option(help="When the right label became known: ISO 8601, or a number.")],
+    new_class: Annotated[
+        bool, typer.Option("--new-class", help="The label is of a class that is not there yet.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Give an item another label from a moment on; what was known before stays as it was.
@@ -204,10 +207,14 @@ def correct(
     Example: recollect history correct ./history order-17 fraud --at 2024-05-01T12:00:00Z
     """
     from recollect.data.names import name_of
+    from recollect.errors import SettingError
     from recollect.history.writer import HistoryWriter
 
     with HistoryWriter.open(path) as writer:
         label = name_of(label) if name_of(label) in writer.classes else label
+        if writer.classes and label not in writer.classes and not new_class:
+            there = ", ".join(writer.classes)
+            raise SettingError(f"{path} has no class {label!r}, it has {there}: give one of these, or add --new-class")
         code = label if writer.classes else _whole_number(label, "label")
         writer.correct(_id(item, writer.schema.id), code, _moment(at, writer.schema.time))
         told = f"{item} is {label} from {at} on; {path} is at version {writer.version}"
@@ -253,9 +260,11 @@ def _whole_number(text: str, name: str) -> int:
         raise typer.BadParameter(f"this history's {name}s are whole numbers, not {text!r}") from None
 
 
-def _moment(text: str, kind: str) -> str | float:
+def _moment(text: str, kind: str) -> int | float:
+    from recollect.comparison.settings import moment_from
+
     if kind == "nanoseconds":
-        return text
+        return moment_from(text, plain=False)
     try:
         return float(text)
     except ValueError:

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from recollect.cli_history import history
 from recollect.data.key_fitting import fit_pca
 from recollect.data.keys import first_columns
-from recollect.errors import HistoryError, ItemError, RecollectError
+from recollect.errors import HistoryError, ItemError, RecollectError, SettingError
 from recollect.history.files import schema_of
 from recollect.history.key_table import KeyTable
 from recollect.history.reader import History
@@ -165,6 +165,20 @@ def test_correct_and_erase(made: Path) -> None:
     assert invoke("compact", made).output == f"{made} is compact at version 3\n"
     found = json.loads(invoke("inspect", made, "--json").output)
     assert (found["items"], found["erased"], found["erased_bytes_remain"]) == (4, 2, False)
+
+
+def test_a_correction_that_can_t_be_meant_is_refused_with_its_remedy(made: Path) -> None:
+    with pytest.raises(
+        SettingError, match="no class 'fruad', it has fraud, fine: give one of these, or add --new-class"
+    ):
+        invoke("correct", made, "order-1", "fruad", "--at", "2024-02-01")
+    invoke("correct", made, "order-1", "abuse", "--at", "2024-02-01", "--new-class")
+    assert History.open(made).snapshot.classes == ("fraud", "fine", "abuse")
+    with pytest.raises(SettingError, match="'tomorrow' can't be read as a moment: give a date such as 2019-01-01"):
+        invoke("correct", made, "order-1", "fine", "--at", "tomorrow")
+    early = r"can't be corrected at 2020-01-01T00:00:00.000000000Z: its label became known at 2024-02-01T00:00:00"
+    with pytest.raises(ItemError, match=early):
+        invoke("correct", made, "order-1", "fine", "--at", "2020-01-01")
 
 
 def test_an_id_that_is_not_there_can_be_neither_corrected_nor_erased(made: Path) -> None:

@@ -296,6 +296,11 @@ def moment(value: Any, schema: Schema, name: str) -> Any:
     return times(np.asarray(value).reshape(1), schema, name)[0].item()
 
 
+def shown_moment(value: int | float, schema: Schema) -> str | float:
+    """A stored moment as people write it."""
+    return f"{np.datetime64(int(value), 'ns')}Z" if schema.time == "nanoseconds" else value
+
+
 def check_ids(values: Any, schema: Schema) -> NDArray[Any]:
     """Stored ids: whole numbers, or UTF-8 padded with zero bytes to one width."""
     if (

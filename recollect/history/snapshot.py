@@ -28,7 +28,7 @@ from recollect.history.disk.state import (
     joined_ahead,
     read_payload,
 )
-from recollect.history.rows import check_ids, moment
+from recollect.history.rows import check_ids, moment, shown_moment
 
 
 class Superseded(NamedTuple):
@@ -204,7 +204,7 @@ class Snapshot:
             "corrections": len(self.superseded.rows),
             "erased": erased + len(self._changes.removed_commit),
             "erased_bytes_remain": erased > 0,
-            "known_at": [_shown_moment(bound, self.schema) for bound in (min(known_at), max(known_at))] if rows else [],
+            "known_at": [shown_moment(bound, self.schema) for bound in (min(known_at), max(known_at))] if rows else [],
             "classes": list(self.classes),
             "key": f"{self.schema.key.dtype} x {self.schema.key.dim}, function {self.schema.key.function or 'unnamed'}",
             "features": [f"{each.name} {each.dtype} {list(each.shape)}" for each in self.schema.features],
@@ -247,10 +247,6 @@ class Snapshot:
         visible = (changes.removed_known_at < t) & (changes.removed_commit <= version)
         ended = (changes.removed_until < t) & (changes.removed_until_commit <= version)
         return int((visible & ~ended).sum())
-
-
-def _shown_moment(value: int | float, schema: Schema) -> str | float:
-    return f"{np.datetime64(int(value), 'ns')}Z" if schema.time == "nanoseconds" else value
 
 
 @dataclass(frozen=True)

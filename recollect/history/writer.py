@@ -22,7 +22,7 @@ from recollect.history.disk.schema import Key, Schema
 from recollect.history.disk.state import Part, find_rows, gather, read_payload
 from recollect.history.disk.storage import Storage, no_history, storage_at
 from recollect.history.journal import Journal
-from recollect.history.rows import check_ids, check_items, check_keys, check_labels, times
+from recollect.history.rows import check_ids, check_items, check_keys, check_labels, shown_moment, times
 from recollect.records import Features
 
 OnDuplicate = Literal["refuse", "skip"]
@@ -203,9 +203,10 @@ class HistoryWriter:
             early = np.flatnonzero(moments < old.columns["known_at"])
             if len(early):
                 row = int(early[0])
+                at, known = (shown_moment(each[row].item(), self.schema) for each in (moments, old.columns["known_at"]))
                 raise ItemError(
-                    f"item {ids[row]!r} can't be corrected at {moments[row]}: its label became known at "
-                    f"{old.columns['known_at'][row]}; give a moment that is not before that"
+                    f"item {ids[row]!r} can't be corrected at {at}: its label became known at {known}; give a moment "
+                    "that is not before that"
                 )
             codes, classes = self._encoded(codes, names)
             rows = Rows(old.count, {**old.columns, "label": codes, "known_at": moments}, old.payload)
