@@ -49,8 +49,8 @@ def event_times(values: pl.Series, unit: TimeUnit, faults: Faults, role: str, se
         "datetime": "give ISO 8601 such as 2024-05-01 or 2024-05-01T12:00:00+02:00, in the years 1678 to 2261",
         "day-first": "write it like 31/12/2024, or as ISO 8601",
         "month-first": "write it like 12/31/2024, or as ISO 8601",
-        "number": "in the first rows it was a number",
-    }.get(unit, f"in the first rows it was {unit} since 1970, and only the years 1678 to 2261 can be stored")
+        "number": "it is read as a plain number, so write one",
+    }.get(unit, f"it is read as {unit} since 1970, so write a number of these, in the years 1678 to 2261")
     faults.add(
         wrong & ~empty, f"not a {role}", lambda index: f"the {role} {values[index]!r} is not a time I know: {remedy}"
     )

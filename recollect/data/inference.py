@@ -11,6 +11,7 @@ import polars as pl
 from recollect.data.looks import is_called_id, looks_of, numbers_rows, width_of
 from recollect.data.schema import TableSchema
 from recollect.data.tables.dates import DAY_ORDERS
+from recollect.data.tables.numbers import says_missing
 from recollect.data.tables.raw import column_of
 from recollect.data.tables.times import ROW_ORDER, TimeUnit, earliest_count, find_unit, read_times, unit_of
 from recollect.errors import DataError
@@ -20,6 +21,9 @@ TIME_ENDINGS = ("_time", "_timestamp", "_date", "_datetime", "_at", "_ts")
 LIKE_A_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}"
 LABEL_NAMES = ("label", "target", "class", "y")
 GIVES_LABEL_AWAY = "each of its values comes with one label only: is it known before the label?"
+
+UNREAD = 0.1
+"""Where fewer of a column's texts are no times it is a column of times all the same, with mistakes in it."""
 
 NUMBERED = "the number of the row: it tells nothing"
 
@@ -216,13 +220,15 @@ def _is_id(values: pl.Series) -> bool:
 
 
 def _is_moment(values: pl.Series) -> bool:
-    """A date or datetime, or texts that all are; a number isn't one by its looks alone."""
+    """A date or datetime, or texts that nearly all are, the others being named as they are read; a number isn't one by
+    its looks alone."""
     if isinstance(values.dtype, pl.Datetime) or values.dtype == pl.Date:
         return True
     present = values.drop_nulls()
     if values.dtype != pl.String or present.is_empty() or present.str.contains(r"^\s*\d+\s*$").all():
         return False
-    return read_times(present, "datetime").null_count() == 0
+    present = present.filter(~says_missing(present))
+    return read_times(present, "datetime").null_count() < UNREAD * len(present)
 
 
 def _holds_dates(values: pl.Series) -> bool:

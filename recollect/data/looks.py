@@ -15,6 +15,7 @@ WORDS_OF_TEXT = 3  # on average; fewer is a name or a code
 MISTAKES = 0.01  # where more of the texts are no numbers, they are no column of numbers
 OFTEN = 0.5  # texts of which fewer than this share differ are categories
 DIFFERENT_TEXTS = 0.2  # fewer different ones are phrases that repeat: categories too
+AMONG = 1000  # of so many, the first: of more rows a smaller share differs, and a column would be something else
 
 COUNTED = 20
 """From so many first rows on, whole numbers that go up by one are the number of the row, as programs write it beside a
@@ -85,20 +86,22 @@ def _looks_of_texts(present: pl.Series) -> tuple[str, str]:
             return role, reason
     if not is_called_id(present.name) and (numbers := _looks_of_number_texts(present)):
         return "numeric", numbers
+    present = present.head(AMONG)
     different = present.n_unique()
     words = float(present.str.count_matches(r"\S+").mean())  # type: ignore[arg-type]
     if words >= WORDS_OF_TEXT and different > DIFFERENT_TEXTS * len(present):
         return "text", f"texts of {words:.0f} words on average"
+    odd = present.str.contains(ODD_NUMBERS) & present.str.contains(r"[,$€£%]")
+    hint = ""
+    if odd.mean() > DIFFERENT_TEXTS:  # type: ignore[operator]
+        hint = "numbers with a comma, $, €, £ or % in them: write plain ones with a decimal point to have them read"
     if different <= max(OFTEN * len(present), 2):
-        return "categorical", f"{different} different texts in {len(present)} rows"
+        reason = f"{different} different texts in {len(present)} rows"
+        return "categorical", f"{reason}; {hint}" if hint else reason
     if as_numbers(present).null_count() == 0:
         return "ignored", "numbers written as texts that hardly repeat: an identifier, or declare it numeric"
-    odd = present.str.contains(ODD_NUMBERS) & present.str.contains(r"[,$€£%]")
-    if odd.mean() > DIFFERENT_TEXTS:  # type: ignore[operator]
-        return (
-            "ignored",
-            "numbers with a comma, $ or % in them: write plain ones with a decimal point to have them read",
-        )
+    if hint:
+        return "ignored", hint
     return "ignored", f"short texts that hardly repeat ({different} in {len(present)} rows): an identifier"
 
 

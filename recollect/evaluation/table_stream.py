@@ -52,7 +52,9 @@ def prepare(
         only = (
             events.time[0] if schema.plain_times else np.datetime64(int(events.time[0]), "ns").astype("datetime64[s]")
         )
-        raise DataError(f"all times are {only}: there is no before and after; name another column with --time")
+        raise DataError(
+            f"all times are {only}: there is no before and after; give more rows, or name another column with --time"
+        )
     to_be_asked = cutoff is not None
     if cutoff is None:
         cutoff = events.known_at.max().item() + 1
@@ -67,9 +69,8 @@ def prepare(
     labels = events.label.replace_strict(first_code, return_dtype=pl.Int64).to_numpy().copy()
     of_past = max(int(labels[past].max()) + 1, 0 if seen_as is None else len(seen_as[1]))
     if of_past < 2:
-        raise DataError(
-            f"the label is always {classes[0]!r} before the cutoff: choose a later cutoff, or another label column"
-        )
+        when, later = (" before the cutoff", "choose a later cutoff, ") if to_be_asked else ("", "give more rows, ")
+        raise DataError(f"the label is always {classes[0]!r}{when}: {later}or name another label column with --label")
     if not schema.features:
         raise _nothing_to_learn_from(schema.ignored)
     embeddings = embed_texts(events.columns, schema, embedder, cache)

@@ -169,8 +169,8 @@ def fit(
     past = torch.from_numpy(stream.past)
     if len(past) < least_past:
         raise SettingError(
-            f"{len(past)} labels are known before the cutoff, {least_past} are needed: choose a later one, or give "
-            "more rows"
+            f"{len(past)} labels are known to train on, {least_past} are needed: give more rows, or a later cutoff if "
+            "there is one"
         )
     sizes = sizes or sizes_for(len(past))
     recipe = with_model(recipe, width=sizes.width, num_retrieved=sizes.num_retrieved)

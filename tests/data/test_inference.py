@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from recollect.data.inference import infer_schema
+from recollect.data.inference import infer_features, infer_schema
 from recollect.data.reading import first_rows, read_all
 from recollect.data.tables.times import ROW_ORDER
 from recollect.errors import DataError
@@ -123,6 +123,34 @@ def test_a_text_that_is_always_a_moment_is_a_time() -> None:
     rows = pl.DataFrame({"sent": ["2024-05-01T12:00:00Z", "2024-05-02T12:00:00Z"], "y": [0, 1]})
     schema = infer_schema(rows)
     assert (schema.time, schema.time_unit, schema.label) == ("sent", "datetime", "y")
+
+
+def test_a_few_times_that_can_t_be_read_leave_a_column_of_times_what_it_is() -> None:
+    """Otherwise the moment at which a label became known, the only one left, would be taken for that of the row."""
+    days = [f"2024-01-{1 + number % 28:02d}T08:{number:02d}:00+02:00" for number in range(COUNT)]
+    opened = ["yesterday", " ", None, *days[3:]]
+    rows = pl.DataFrame({"opened": opened, "resolved": days, "x": range(COUNT)})
+    with pytest.raises(DataError, match=r"several columns could be the time \(opened, resolved\)"):
+        infer_schema(rows)
+    schema = infer_schema(rows.drop("resolved"))
+    assert schema.time == "opened"
+    events, reading = read_all(rows.drop("resolved"), schema, bad_rows="skip")
+    assert reading.summary.bad == {"not a time": 1, "no time": 2}
+    assert len(events) == COUNT - 3
+
+
+@pytest.mark.parametrize("times", [1, 20])
+def test_phrases_that_repeat_stay_what_they_are_however_many_rows_there_are(times: int) -> None:
+    phrases = [f"the printer in room {number} is on fire" for number in range(400)]
+    rows = pl.DataFrame({"said": (phrases + phrases[:200]) * times, "label": [0, 1] * (300 * times)})
+    assert infer_schema(rows).text == infer_features(rows.drop("label")).text == ("said",)
+
+
+def test_prices_that_repeat_are_categories_with_a_word_on_how_to_have_them_read() -> None:
+    rows = pl.DataFrame({"price": [f"€0.{number % 90:02d}" for number in range(400)], "label": [0, 1] * 200})
+    schema = infer_schema(rows)
+    assert schema.categorical == ("price",)
+    assert schema.why["price"].startswith("90 different texts in 400 rows; numbers with a comma, $, €")
 
 
 def test_known_at_by_name_needs_a_time() -> None:

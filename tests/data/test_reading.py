@@ -364,7 +364,7 @@ def test_each_kind_of_bad_row_is_named_with_its_line(
         ('1,"b,2,c', "broken line", "can't be taken apart"),
         ("1,b,cheap,c", "not a number: x", "x is 'cheap'"),
         ("1,b,inf,c", "infinite: x", "x is infinite"),
-        ("later,b,2,c", "not a time", "the time 'later' is not a time I know: in the first rows it was seconds"),
+        ("later,b,2,c", "not a time", "the time 'later' is not a time I know: it is read as seconds since 1970"),
         (",b,2,c", "no time", "the time is missing"),
         ("1,,2,c", "no label", "the label is missing"),
         ("1,b,2,\udcff", "broken line", "is not UTF-8"),

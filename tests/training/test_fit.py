@@ -117,7 +117,7 @@ def test_a_window_bounds_what_is_seen_and_no_slots_are_a_plain_classifier() -> N
 
 
 def test_too_little_past_is_refused() -> None:
-    with pytest.raises(SettingError, match="10 labels are known before the cutoff, 20 are needed"):
+    with pytest.raises(SettingError, match="10 labels are known to train on, 20 are needed"):
         trained(stream(rows=50, cutoff=10))
 
 
