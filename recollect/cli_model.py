@@ -301,7 +301,8 @@ def replay(
 ) -> None:
     """Answer again everything in a history that the model was not trained on, each item as of its own time.
 
-    A corrected item is asked once and judged by its newest label; what is erased is not asked. With --against the two runs are compared on the items they have in common, by a paired test.
+    A corrected item is asked once and judged by its newest label; what is erased is not asked.
+    With --against the two runs are compared on the items they have in common, by a paired test.
 
     Example: recollect replay --model ./model --history ./history --out answers.parquet --against before.parquet
     """

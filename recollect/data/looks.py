@@ -9,7 +9,7 @@ import polars as pl
 
 from recollect.data.event_columns import read_lists
 from recollect.data.tables.numbers import as_numbers, says_missing
-from recollect.data.tables.times import LARGEST
+from recollect.data.tables.times import LARGEST, read_times
 
 WORDS_OF_TEXT = 3  # on average; fewer is a name or a code
 MISTAKES = 0.01  # where more of the texts are no numbers, they are no column of numbers
@@ -26,6 +26,8 @@ INDICES = ("unnamed: 0", "column 1", "index", "rownames")
 
 PANDAS_INDEX = r"__index_level_\d+__"
 """What pandas calls an index that has no name in a file of Parquet."""
+
+A_TIME = "not the row's time: make a number of it, such as the hour or the days since, to have it read"
 
 ODD_NUMBERS = r"^\s*[-+]?\s*[$€£]?\s*\d[\d., ]*[%€]?\s*$"
 
@@ -50,7 +52,7 @@ def looks_of(values: pl.Series) -> tuple[str, str]:
     if kind == pl.String:
         return _looks_of_texts(present)
     if kind.is_temporal():
-        return "ignored", "a second time"
+        return "ignored", A_TIME
     return "ignored", f"{kind} is not a number, a text or a list of numbers: take it apart first"
 
 
@@ -102,6 +104,8 @@ def _looks_of_texts(present: pl.Series) -> tuple[str, str]:
         return "ignored", "numbers written as texts that hardly repeat: an identifier, or declare it numeric"
     if hint:
         return "ignored", hint
+    if read_times(present, "datetime").null_count() == 0:
+        return "ignored", A_TIME
     return "ignored", f"short texts that hardly repeat ({different} in {len(present)} rows): an identifier"
 
 

@@ -116,7 +116,7 @@ def test_two_times_are_ambiguous() -> None:
     with pytest.raises(DataError, match=r"several columns could be the time \(shipped, timestamp\)"):
         infer_schema(rows)
     schema = infer_schema(rows, time="timestamp")
-    assert schema.ignored["shipped"] == "a second time"
+    assert schema.ignored["shipped"].startswith("not the row's time: make a number of it")
 
 
 def test_a_text_that_is_always_a_moment_is_a_time() -> None:

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from recollect.data.inference import infer_features, infer_schema
-from recollect.data.looks import looks_of
+from recollect.data.looks import A_TIME, looks_of
 
 COUNT = 40
 
@@ -61,7 +61,9 @@ def test_looks_come_with_a_reason() -> None:
         "true or false": [True, False],
         "numbers": [1.5, 2.5],
         "lists of 2 numbers": ["[1, 2]", "[3, 4]"],
-        "a second time": pl.Series([0, 1]).cast(pl.Date),
+        A_TIME: pl.Series([0, 1]).cast(pl.Date),
         "no value in the first rows": [None, None],
     }
     assert [looks_of(pl.Series("x", values))[1] for values in looks.values()] == list(looks)
+    moments = [f"2024-05-{day:02d}T08:00:00+0{day % 3}:00" for day in range(1, 30)]
+    assert looks_of(pl.Series("seen", moments)) == ("ignored", A_TIME)
