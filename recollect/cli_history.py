@@ -260,11 +260,9 @@ def _whole_number(text: str, name: str) -> int:
         raise typer.BadParameter(f"this history's {name}s are whole numbers, not {text!r}") from None
 
 
-def _moment(text: str, kind: str) -> int | float:
-    from recollect.comparison.settings import moment_from
-
+def _moment(text: str, kind: str) -> str | float:
     if kind == "nanoseconds":
-        return moment_from(text, plain=False)
+        return text
     try:
         return float(text)
     except ValueError:

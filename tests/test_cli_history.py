@@ -174,9 +174,12 @@ def test_a_correction_that_can_t_be_meant_is_refused_with_its_remedy(made: Path)
         invoke("correct", made, "order-1", "fruad", "--at", "2024-02-01")
     invoke("correct", made, "order-1", "abuse", "--at", "2024-02-01", "--new-class")
     assert History.open(made).snapshot.classes == ("fraud", "fine", "abuse")
-    with pytest.raises(SettingError, match="'tomorrow' can't be read as a moment: give a date such as 2019-01-01"):
+    invoke("correct", made, "order-1", "fine", "--at", "2024-02-02T12")
+    with pytest.raises(
+        ItemError, match=r"\('tomorrow'\): give datetimes, or ISO 8601 texts such as 2024-05-01T12:00:00Z"
+    ):
         invoke("correct", made, "order-1", "fine", "--at", "tomorrow")
-    early = r"can't be corrected at 2020-01-01T00:00:00.000000000Z: its label became known at 2024-02-01T00:00:00"
+    early = r"can't be corrected at 2020-01-01T00:00:00.000000000Z: its label became known at 2024-02-02T12:00:00"
     with pytest.raises(ItemError, match=early):
         invoke("correct", made, "order-1", "fine", "--at", "2020-01-01")
 

@@ -13,6 +13,8 @@ from recollect.evaluation.stream import Stream
 from recollect.evaluation.table_stream import Prepared
 
 AT_ONCE = "labels are known at once"
+OWN_SIGNAL = "; that is a signal of its own"
+
 MOSTLY = 0.9
 """Where one class has more of the rows than this, accuracy tells little."""
 
@@ -51,19 +53,19 @@ def notes(prepared: Prepared, answers: LogProbs) -> list[str]:
 
 def _missing(prepared: Prepared) -> list[str]:
     features = prepared.intake.features
-    signals = {column.name: column.flagged for column in features.numeric}
-    signals |= {column.name: column.flagged for column in features.embedded}
-    signals |= {column.name: column.shared or MISSING in column.categories for column in features.categorical}
+    unlearned = ", and never was before the cutoff: our network has not learned what that means"
+    told = {column.name: OWN_SIGNAL if column.flagged else unlearned for column in features.numeric}
+    told |= {column.name: OWN_SIGNAL if column.flagged else unlearned for column in features.embedded}
+    for column in features.categorical:
+        rare = "; that is read as a rare or unknown value" if column.shared else unlearned
+        told[column.name] = OWN_SIGNAL if MISSING in column.categories else rare
     found = []
     for name in prepared.intake.schema.features:
         missing = absent(column_of(prepared.events.columns, name)).mean()
-        if name not in signals or not isinstance(missing, float) or missing == 0:
+        if name not in told or not isinstance(missing, float) or missing == 0:
             continue
         share = f"{100 * missing:.0f}%" if missing >= 0.005 else "less than 1%"
-        told = "; that is a signal of its own"
-        if not signals[name]:
-            told = ", and never was before the cutoff: our network has not learned what that means"
-        found.append(f"{share} of {name} is missing{told}")
+        found.append(f"{share} of {name} is missing{told[name]}")
     return found
 
 

@@ -8,12 +8,19 @@ from typing import Any
 
 import polars as pl
 
-from recollect.data.looks import is_called_id, looks_of, numbers_rows, width_of
+from recollect.data.looks import MOSTLY_MOMENTS, is_called_id, looks_of, numbers_rows, width_of
 from recollect.data.schema import TableSchema
 from recollect.data.tables.dates import DAY_ORDERS
-from recollect.data.tables.numbers import says_missing
 from recollect.data.tables.raw import column_of
-from recollect.data.tables.times import ROW_ORDER, TimeUnit, earliest_count, find_unit, read_times, unit_of
+from recollect.data.tables.times import (
+    ROW_ORDER,
+    TimeUnit,
+    earliest_count,
+    find_unit,
+    read_times,
+    share_of_moments,
+    unit_of,
+)
 from recollect.errors import DataError
 
 TIME_NAMES = ("time", "timestamp", "date", "datetime", "ts", "when")
@@ -21,9 +28,6 @@ TIME_ENDINGS = ("_time", "_timestamp", "_date", "_datetime", "_at", "_ts")
 LIKE_A_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}"
 LABEL_NAMES = ("label", "target", "class", "y")
 GIVES_LABEL_AWAY = "each of its values comes with one label only: is it known before the label?"
-
-UNREAD = 0.1
-"""Where fewer of a column's texts are no times it is a column of times all the same, with mistakes in it."""
 
 NUMBERED = "the number of the row: it tells nothing"
 
@@ -167,17 +171,25 @@ def _known_at_unit(values: pl.Series, name: str, declared: TimeUnit | None) -> T
 
 
 def _find_time(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
-    typed = {name: "by its type" for name in free if _is_moment(column_of(rows, name))}
+    moments = {name: _share_of_moments(column_of(rows, name)) for name in free}
+    typed = {name: "by its type" for name, share in moments.items() if share == 1}
+    nearly = [name for name, share in moments.items() if 1 > share > MOSTLY_MOMENTS]
     units = {name: _unit_if_any(column_of(rows, name)) for name in free if _is_called_time(name)}
     named = {name: "by its name and values" for name, unit in units.items() if unit not in (None, *DAY_ORDERS)}
     # Dates with the year last may well be a feature beside the time: one is the time only if nothing else is.
     found = typed | named or {
         name: "by its values" for name in free if units.get(name) is not None or _holds_dates(column_of(rows, name))
     }
+    found |= dict.fromkeys(nearly, "")
     if len(found) > 1:
         raise DataError(
             f"several columns could be the time ({', '.join(found)}): name the one that says when a row happened with "
             f'--time, or take the order of the rows with --time "{ROW_ORDER}"'
+        )
+    if nearly:
+        raise DataError(
+            f"nearly all of the column {nearly[0]} are times, but some are not: if it says when a row happened name it "
+            f'with --time {nearly[0]}, or take the order of the rows with --time "{ROW_ORDER}"'
         )
     if not found:
         _refuse_unread_times(rows, free)
@@ -219,16 +231,10 @@ def _is_id(values: pl.Series) -> bool:
     return (kind == pl.String or kind.is_integer()) and not values.null_count() and values.n_unique() == len(values)
 
 
-def _is_moment(values: pl.Series) -> bool:
-    """A date or datetime, or texts that nearly all are, the others being named as they are read; a number isn't one by
-    its looks alone."""
+def _share_of_moments(values: pl.Series) -> float:
     if isinstance(values.dtype, pl.Datetime) or values.dtype == pl.Date:
-        return True
-    present = values.drop_nulls()
-    if values.dtype != pl.String or present.is_empty() or present.str.contains(r"^\s*\d+\s*$").all():
-        return False
-    present = present.filter(~says_missing(present))
-    return read_times(present, "datetime").null_count() < UNREAD * len(present)
+        return 1.0
+    return share_of_moments(values) if values.dtype == pl.String else 0.0
 
 
 def _holds_dates(values: pl.Series) -> bool:

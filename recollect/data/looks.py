@@ -9,13 +9,14 @@ import polars as pl
 
 from recollect.data.event_columns import read_lists
 from recollect.data.tables.numbers import as_numbers, says_missing
-from recollect.data.tables.times import LARGEST, read_times
+from recollect.data.tables.times import LARGEST, share_of_moments
 
 WORDS_OF_TEXT = 3  # on average; fewer is a name or a code
 MISTAKES = 0.01  # where more of the texts are no numbers, they are no column of numbers
 OFTEN = 0.5  # texts of which fewer than this share differ are categories
 DIFFERENT_TEXTS = 0.2  # fewer different ones are phrases that repeat: categories too
-AMONG = 1000  # of so many, the first: of more rows a smaller share differs, and a column would be something else
+AMONG = 1000  # of so many, the first: of more rows a smaller share differs, and texts would be something else
+MOSTLY_MOMENTS = 0.9  # where more of the texts are times, they are a column of times, perhaps with mistakes in it
 
 COUNTED = 20
 """From so many first rows on, whole numbers that go up by one are the number of the row, as programs write it beside a
@@ -88,11 +89,13 @@ def _looks_of_texts(present: pl.Series) -> tuple[str, str]:
             return role, reason
     if not is_called_id(present.name) and (numbers := _looks_of_number_texts(present)):
         return "numeric", numbers
-    present = present.head(AMONG)
-    different = present.n_unique()
-    words = float(present.str.count_matches(r"\S+").mean())  # type: ignore[arg-type]
-    if words >= WORDS_OF_TEXT and different > DIFFERENT_TEXTS * len(present):
+    some = present.head(AMONG)
+    words = float(some.str.count_matches(r"\S+").mean())  # type: ignore[arg-type]
+    if words >= WORDS_OF_TEXT and some.n_unique() > DIFFERENT_TEXTS * len(some):
+        if share_of_moments(some) > MOSTLY_MOMENTS:
+            return "ignored", A_TIME
         return "text", f"texts of {words:.0f} words on average"
+    different = present.n_unique()
     odd = present.str.contains(ODD_NUMBERS) & present.str.contains(r"[,$€£%]")
     hint = ""
     if odd.mean() > DIFFERENT_TEXTS:  # type: ignore[operator]
@@ -104,7 +107,7 @@ def _looks_of_texts(present: pl.Series) -> tuple[str, str]:
         return "ignored", "numbers written as texts that hardly repeat: an identifier, or declare it numeric"
     if hint:
         return "ignored", hint
-    if read_times(present, "datetime").null_count() == 0:
+    if share_of_moments(some) > MOSTLY_MOMENTS:
         return "ignored", A_TIME
     return "ignored", f"short texts that hardly repeat ({different} in {len(present)} rows): an identifier"
 

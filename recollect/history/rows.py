@@ -4,6 +4,7 @@ Knows a schema and what users hand in; nothing of files, nor of which ids a hist
 """
 
 import datetime
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -286,7 +287,11 @@ def _timestamps(values: Any, name: str) -> NDArray[Any]:
             return np.asarray(_array_of(values, name))  # raises
         return np.asarray(values.cast(pa.timestamp(values.type.unit)).to_numpy(zero_copy_only=False))
     except pa.ArrowInvalid as error:
-        raise ItemError(f"{name} can't be read as moments ({error}): give datetimes or ISO 8601 texts") from error
+        unread = re.search(r"parse string: ('.*?')", str(error))  # the rest of it is advice on Arrow
+        raise ItemError(
+            f"{name} can't be read as moments ({unread[1] if unread else error}): give datetimes, or ISO 8601 texts "
+            "such as 2024-05-01T12:00:00Z"
+        ) from error
 
 
 def moment(value: Any, schema: Schema, name: str) -> Any:

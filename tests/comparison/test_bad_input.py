@@ -298,16 +298,18 @@ def test_what_was_never_missing_before_the_cutoff_gives_no_signal(tmp_path: Path
             "x": [row % 7 if row < 300 else None for row in rows],
             "gone": [row % 7 if row >= 300 else None for row in rows],
             "colour": ["red" if row % 3 else "blue" for row in range(300)] + [None] * 100,
+            "shade": ["mauve"] + ["red" if row % 3 else "blue" for row in range(299)] + [None] * 100,
             "label": [str(row % 2) for row in rows],
         }
     )
-    schema = TableSchema(label="label", numeric=("x", "gone"), categorical=("colour",))
+    schema = TableSchema(label="label", numeric=("x", "gone"), categorical=("colour", "shade"))
     prepared = prepared_from(tmp_path, frame, schema)
     told = [note for note in notes(prepared, unsure(prepared)) if "missing" in note]
     assert told == [
         "column gone is left out: always missing before the cutoff",
         "25% of x is missing, and never was before the cutoff: our network has not learned what that means",
         "25% of colour is missing, and never was before the cutoff: our network has not learned what that means",
+        "25% of shade is missing; that is read as a rare or unknown value",
     ]
 
 

@@ -130,13 +130,27 @@ def test_a_few_times_that_can_t_be_read_leave_a_column_of_times_what_it_is() -> 
     days = [f"2024-01-{1 + number % 28:02d}T08:{number:02d}:00+02:00" for number in range(COUNT)]
     opened = ["yesterday", " ", None, *days[3:]]
     rows = pl.DataFrame({"opened": opened, "resolved": days, "x": range(COUNT)})
-    with pytest.raises(DataError, match=r"several columns could be the time \(opened, resolved\)"):
+    with pytest.raises(DataError, match=r"several columns could be the time \(resolved, opened\)"):
         infer_schema(rows)
-    schema = infer_schema(rows.drop("resolved"))
-    assert schema.time == "opened"
-    events, reading = read_all(rows.drop("resolved"), schema, bad_rows="skip")
+    with pytest.raises(DataError, match=r"nearly all of the column opened are times, .* name it with --time opened"):
+        infer_schema(rows.drop("resolved"))
+    with pytest.raises(DataError, match=r"several columns could be the time \(day, opened\)"):
+        infer_schema(rows.select("opened", day=pl.Series([f"{1 + n % 12:02d}/28/2024" for n in range(COUNT)])))
+    assert infer_schema(rows, time="resolved").ignored["opened"].startswith("not the row's time")
+    schema = infer_schema(rows, time="opened")
+    events, reading = read_all(rows, schema, bad_rows="skip")
     assert reading.summary.bad == {"not a time": 1, "no time": 2}
     assert len(events) == COUNT - 3
+
+
+def test_digits_with_missing_values_among_them_are_no_times() -> None:
+    born = [f"1980{1 + number % 12:02d}15" for number in range(COUNT - 1)]
+    assert infer_schema(pl.DataFrame({"born": [*born, "NA"], "label": [0, 1] * (COUNT // 2)})).time is None
+
+
+def test_names_that_come_often_are_categories_however_many_there_are() -> None:
+    shops = pl.DataFrame({"shop": [f"shop {7919 * row % 2003}" for row in range(20_000)]})
+    assert infer_features(shops).categorical == ("shop",)
 
 
 @pytest.mark.parametrize("times", [1, 20])

@@ -123,6 +123,17 @@ def unit_of(values: pl.Series, name: str) -> TimeUnit:
     return "nanoseconds"
 
 
+def share_of_moments(values: pl.Series) -> float:
+    """How many of the texts that say something are dates or times of ISO 8601. Digits alone are numbers by their looks,
+    until there is a time among them that has more."""
+    present = values.drop_nulls()
+    present = present.filter(~says_missing(present))
+    read = present.filter(read_times(present, "datetime").is_not_null())
+    if read.is_empty() or read.str.contains(r"^\s*\d+(\.0)?\s*$").all():
+        return 0.0
+    return len(read) / len(present)
+
+
 def in_another_unit(times: pl.Series, unit: TimeUnit, seen: int | None = None) -> pl.Series:
     """Which times of a column of counts must have been counted in a coarser unit than the others.
 
