@@ -17,6 +17,7 @@ from recollect.cli_options import (
     EmbedPromptOption,
     EmbedTokensOption,
     EmbedWidthOption,
+    FirstSeedOption,
     ForceOption,
     IgnoredColumns,
     LabelDelayOption,
@@ -79,7 +80,7 @@ def compare(
     peer_period: Annotated[
         str | None, typer.Option(help="How often peers are refitted: 30d, or a plain number.", show_default="--bins")
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0")] = None,
+    seed: FirstSeedOption = None,
     bad_rows: BadRowsOption = "fail",
     embedder: EmbedderOption = "wordllama",
     embed_width: EmbedWidthOption = None,

@@ -229,7 +229,8 @@ def erase(
 ) -> None:
     """Take items out of every view, past ones too. `compact` then removes their bytes.
 
-    If an id is not there, nothing is erased.
+    If an id is not there, nothing is erased. An erased id may be appended again: ingesting the file it came in brings
+    it back.
 
     Example: recollect history erase ./history order-17 order-18
     """

@@ -16,7 +16,22 @@ Scale = Literal["quick", "default", "paper"]
 ScaleOption = Annotated[
     Scale, typer.Option(help="quick: minutes; default: the published figures; paper: the paper's sizes.")
 ]
-SeedOption = Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0, 1 and 2")]
+
+
+def different_seeds(seeds: list[int] | None) -> list[int] | None:
+    """One that is given twice would count as two runs that don't deviate."""
+    if seeds and len({*seeds}) < len(seeds):
+        raise typer.BadParameter("a seed is given twice: give different ones")
+    return seeds
+
+
+SeedOption = Annotated[
+    list[int] | None,
+    typer.Option(help="A seed; may be repeated.", show_default="0, 1 and 2", callback=different_seeds),
+]
+FirstSeedOption = Annotated[
+    list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0", callback=different_seeds)
+]
 OutOption = Annotated[
     Path | None, typer.Option(help="Where the report goes.", show_default="runs/NAME-SCALE", file_okay=False)
 ]

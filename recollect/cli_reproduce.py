@@ -1,12 +1,13 @@
 """The commands under `recollect reproduce` that take real data: thin, like the rest of the command line."""
 
+from contextlib import contextmanager
 from enum import StrEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recollect.cli_config import ConfigOption, JsonOption, report_in
+from recollect.cli_config import ConfigOption, JsonOption, report_in, told_how_to_go_on
 from recollect.cli_options import (
     PROMPT_HELP,
     BadRows,
@@ -16,6 +17,7 @@ from recollect.cli_options import (
     EmbedderOption,
     EmbedTokensOption,
     EmbedWidthOption,
+    FirstSeedOption,
     ForceOption,
     OutOption,
     Scale,
@@ -27,7 +29,7 @@ from recollect.cli_options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor
 
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 SmallScaleOption = Annotated[
     Literal["quick", "default"], typer.Option(help="quick: minutes; default: the published figures.")
 ]
-FirstSeedOption = Annotated[list[int] | None, typer.Option(help="A seed; may be repeated.", show_default="0")]
 ReviewPromptOption = Annotated[
     str | None,
     typer.Option(help=PROMPT_HELP, show_default="the paper's, for models that take an instruction"),
@@ -152,7 +153,7 @@ def reviews(
     check_papers([Part.paper] if Part.paper in parts else [], scale, architecture, left_out, term or ())
     out = out or Path("runs") / f"reviews-{cutoff}-{scale}"
     spec = EmbedderSpec(embedder, embed_width, embed_prompt, embed_tokens, embed_backend)
-    with report_in(settings, out, as_json):
+    with _resumable(settings, out, force, as_json):
         rule = Rule(start_of(cutoff), before, after)
         words = {*parts} != {Part.paper}  # of which there is nothing in the paper
         stream, embeddings, told = _reviews(reviews, rule, spec, cache, bad_rows, bins, words=words)
@@ -201,7 +202,7 @@ def ablation(
     use_threads(threads)
     out = out or Path("runs") / f"ablation-{scale}"
     spec = EmbedderSpec(embedder, embed_width, embed_prompt, embed_tokens, embed_backend)
-    with report_in(settings, out, as_json):
+    with _resumable(settings, out, force, as_json):
         stream, embeddings, told = None, None, None
         if reviews is not None:
             rule, words = Rule(start_of(cutoff)), AblationPart.ours in (part or tuple(AblationPart))
@@ -294,7 +295,7 @@ def electricity(
     use_threads(threads)
     name = "electricity" if label_delay == 0 else f"electricity-late-{label_delay:g}d"
     out = out or Path("runs") / f"{name}-{scale}"
-    with report_in(settings, out, as_json):
+    with _resumable(settings, out, force, as_json):
         _compare(electricity_stream(round(label_delay * DAY)), name, scale, seed, out, force, part or WITHOUT_PAPER)
 
 
@@ -323,7 +324,7 @@ def accidents(
     use_threads(threads)
     check_papers([Part.paper] if Part.paper in (part or ()) else [], scale)
     out = out or Path("runs") / f"accidents-{scale}"
-    with report_in(settings, out, as_json):
+    with _resumable(settings, out, force, as_json):
         stream, summary = accidents_stream(accidents, cache or default_cache(), cutoff, bad_rows=bad_rows)
         typer.echo(f"{accidents.name}: {summary}")
         others = {"period": LONGEST_SEASON, "year": FOUR_SEASONS, "reading": summary.to_json()}
@@ -349,9 +350,20 @@ def rotating_table(
 
     use_threads(threads)
     out = out or Path("runs") / f"rotating-table-{scale}"
-    with report_in(settings, out, as_json):
+    with _resumable(settings, out, force, as_json):
         spans = {"period": ROTATING_BIN, "year": 4 * ROTATING_BIN}
         _compare(rotating_stream(), "rotating-table", scale, seed, out, force, part or WITHOUT_PAPER, **spans)
+
+
+@contextmanager
+def _resumable(settings: dict[str, Any], out: Path, force: bool, as_json: bool) -> "Iterator[None]":
+    """Around what keeps its parts. That a result is there is told before a large file is read."""
+    from recollect.comparison.runs import PARTS
+    from recollect.evaluation.output import check_free
+
+    check_free(out, force=force, resumable=PARTS)
+    with report_in(settings, out, as_json), told_how_to_go_on():
+        yield
 
 
 def _compare(

@@ -3,6 +3,7 @@
 All answers are `Live`'s, so that an estimator, a replay and a service say the same of the same row at the same moment.
 """
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from numbers import Integral
@@ -246,6 +247,9 @@ class RecollectClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         frame = polars_frame(rows)
         self._columns = frame.columns
         schema = infer_features(frame) if is_frame(rows) else TableSchema(numeric=tuple(frame.columns))
+        if schema.ignored:
+            reasons = "; ".join(f"{name}: {why}" for name, why in schema.ignored.items())
+            warnings.warn(f"columns that are not learned from ({reasons}), as left_out_ says too", stacklevel=3)
         columns = read_columns(frame, schema)[order]
         embeddings = embed_now(columns, schema, self.embedder)
         labels = codes[order].astype(np.int64)

@@ -70,6 +70,7 @@ def test_reviews_become_a_report(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "reviews-2012.png").exists()
     again = CliRunner().invoke(app, ["reproduce", "reviews", *map(str, arguments)])
     assert "already holds a result" in str(again.exception)
+    assert "reviews.jsonl" not in again.output  # told before the file is read
 
 
 def test_the_papers_recipe_by_its_other_network_and_bins_without_a_trick(tmp_path: Path) -> None:
@@ -139,6 +140,14 @@ def test_accidents_become_a_report_with_a_refit_every_season(tmp_path: Path) -> 
     assert skipped == {f"{peer}_refit_period: 2 refits were left out" for peer in ("logreg", "lightgbm")}
 
 
+def test_a_seed_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    arguments = ["reproduce", "electricity", "--seed", "0", "--seed", "0", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "a seed is given twice" in result.output
+    assert not (tmp_path / "out").exists()
+
+
 def test_every_trick_of_the_bag_can_be_left_out_and_every_term_added() -> None:
     assert {trick.value for trick in TrickName} == BAG_OF_TRICKS
     assert {term.value for term in TermName} == UNHELPFUL
@@ -166,7 +175,17 @@ def test_reviews_are_embedded_by_the_papers_prompt(
     qwen = save_tiny_qwen(tmp_path)
     told = load_embedder(EmbedderSpec(str(qwen), prompt=REVIEW_PROMPT))
     assert embedded(monkeypatch, tmp_path, command, "--embedder", qwen) == f"model-{told.fingerprint}"
-    options = ["--embed-prompt", "great", "--embed-width", 8, "--embed-tokens", 32, "--embed-backend", "torch"]
+    options = [
+        "--force",
+        "--embed-prompt",
+        "great",
+        "--embed-width",
+        8,
+        "--embed-tokens",
+        32,
+        "--embed-backend",
+        "torch",
+    ]
     other = load_embedder(EmbedderSpec(str(qwen), width=8, prompt="great", max_tokens=32, backend="torch"))
     assert embedded(monkeypatch, tmp_path, command, "--embedder", qwen, *options) == f"model-{other.fingerprint}"
     written = tomllib.loads((tmp_path / "out" / "config.toml").read_text())

@@ -63,9 +63,8 @@ def compare_answers(first: pl.DataFrame, second: pl.DataFrame, bins: NDArray[np.
 
 def paired_table(found: dict[str, Any], other: str) -> Table:
     """For a terminal of 80 columns."""
-    table = Table(
-        "", "this", "other", "difference", "95% interval", "p", title=f"against {other}, {found['rows']} rows"
-    )
+    title = f"against {other}, {found['rows']} rows, means over the periods"
+    table = Table("", "this", "other", "difference", "95% interval", "p", title=title)
     for name, each in found["measures"].items():
         gap = each["difference"]
         table.add_row(

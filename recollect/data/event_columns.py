@@ -38,7 +38,7 @@ def event_times(values: pl.Series, unit: TimeUnit, faults: Faults, role: str, se
     faults.add(
         in_another_unit(times, unit, seen),
         f"another unit of {role}",
-        lambda index: f"the {role} {values[index]} is not in {unit} like the others: write all in one unit",
+        lambda index: f"the {role} {values[index]} is not in {unit}, as the others are or should be: write all so",
     )
     if not times.null_count():
         return times
@@ -112,7 +112,7 @@ def event_numbers(values: pl.Series, faults: Faults) -> pl.Series:
             (wrong & values.is_not_null()).fill_null(False),
             f"not a number: {values.name}",
             lambda index: (
-                f"{values.name} is {values[index]!r}, not a number: mend it, or declare the column categorical"
+                f"{values.name} is {values[index]!r}, not a number: mend it, or have the column read as categories"
             ),
         )
     # A sum takes a fifth of the time of looking at each, and is not finite if one of those that are there isn't.

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from recollect.data.looks import MOSTLY_MOMENTS, is_called_id, looks_of, numbers_rows, width_of
+from recollect.data.looks import MOSTLY_MOMENTS, NUMBER_TEXTS, is_called_id, looks_of, numbers_rows, width_of
 from recollect.data.schema import TableSchema
 from recollect.data.tables.dates import DAY_ORDERS
 from recollect.data.tables.raw import column_of
@@ -137,6 +137,11 @@ def infer_schema(
 def infer_features(rows: pl.DataFrame) -> TableSchema:
     """Roles for columns that are all features, whatever they are called: `class` may well be one of a ship's cabins."""
     looks = {name: looks_of(column_of(rows, name)) for name in rows.columns}
+    looks |= {
+        name: ("numeric", "numbers written as texts")
+        for name, (_, why) in looks.items()
+        if why == NUMBER_TEXTS and not is_called_id(name)
+    }
 
     def having(role: str) -> tuple[str, ...]:
         return tuple(name for name, (found, _) in looks.items() if found == role)

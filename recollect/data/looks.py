@@ -28,6 +28,7 @@ INDICES = ("unnamed: 0", "column 1", "index", "rownames")
 PANDAS_INDEX = r"__index_level_\d+__"
 """What pandas calls an index that has no name in a file of Parquet."""
 
+NUMBER_TEXTS = "numbers written as texts that hardly repeat: an identifier, or declare it numeric"
 A_TIME = "not the row's time: make a number of it, such as the hour or the days since, to have it read"
 
 ODD_NUMBERS = r"^\s*[-+]?\s*[$€£]?\s*\d[\d., ]*[%€]?\s*$"
@@ -104,7 +105,7 @@ def _looks_of_texts(present: pl.Series) -> tuple[str, str]:
         reason = f"{different} different texts in {len(present)} rows"
         return "categorical", f"{reason}; {hint}" if hint else reason
     if as_numbers(present).null_count() == 0:
-        return "ignored", "numbers written as texts that hardly repeat: an identifier, or declare it numeric"
+        return "ignored", NUMBER_TEXTS
     if hint:
         return "ignored", hint
     if share_of_moments(some) > MOSTLY_MOMENTS:

@@ -15,7 +15,15 @@ DONE = "DONE"
 
 
 def claim(out: Path, *, force: bool, resumable: str | None = None) -> None:
-    """Make the directory ready for a new result; refuse if one is there, unless forced.
+    """Make the directory ready for a new result; refuse if one is there, unless forced."""
+    check_free(out, force=force, resumable=resumable)
+    # Made at once, so that a run is known to be one that can be gone on with from its first moment.
+    (out / (resumable or "")).mkdir(parents=True, exist_ok=True)
+    (out / DONE).unlink(missing_ok=True)
+
+
+def check_free(out: Path, *, force: bool, resumable: str | None = None) -> None:
+    """Refuse if a result is there, unless forced. Nothing is written.
 
     What an interrupted run left is no obstacle where a folder called `resumable` says that it can be gone on with.
     """
@@ -23,9 +31,6 @@ def claim(out: Path, *, force: bool, resumable: str | None = None) -> None:
     if out.exists() and any(out.iterdir()) and not force and not interrupted:
         what = "a result" if (out / DONE).exists() else "files, of an interrupted run perhaps"
         raise OutputExistsError(f"{out} already holds {what}: add --force to replace it, or choose another --out")
-    # Made at once, so that a run is known to be one that can be gone on with from its first moment.
-    (out / (resumable or "")).mkdir(parents=True, exist_ok=True)
-    (out / DONE).unlink(missing_ok=True)
 
 
 def save_figure(figure: Figure, out: Path, name: str) -> None:

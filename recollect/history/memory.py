@@ -63,11 +63,15 @@ class MemoryHistory:
         return {name: self.features[name][rows] for name in (self.features if columns is None else columns)}
 
 
+def _shown(moment: int | float) -> str:
+    return f"{np.datetime64(moment, 'ns')}Z" if isinstance(moment, int) else f"{moment}"
+
+
 def check_known(times: Shaped[Tensor, " items"], known_at: Shaped[Tensor, " items"]) -> None:
     early = (known_at < times).nonzero()
     if len(early):
         row = int(early[0])
         raise SettingError(
-            f"item {row} has known_at {known_at[row].item()} before its time {times[row].item()}: "
+            f"item {row} has known_at {_shown(known_at[row].item())} before its time {_shown(times[row].item())}: "
             "a label can't be known before the item happened; give the later moment"
         )

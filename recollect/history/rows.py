@@ -56,8 +56,9 @@ def check_items(items: Any, schema: Schema) -> Given:
     if len(early):
         row = int(early[0])
         raise ItemError(
-            f"row {row} has known_at {known_at[row]} before its time {time[row]}: "
-            "a label can't be known before the item happened; give the later moment, or leave known_at out"
+            f"row {row} has known_at {shown_moment(known_at[row].item(), schema)} before its time "
+            f"{shown_moment(time[row].item(), schema)}: a label can't be known before the item happened; give the "
+            "later moment, or leave known_at out"
         )
     payload = _payload(columns, schema, count) if len(schema.payload) else None
     return Given(Rows(count, stored, payload), names)

@@ -390,7 +390,7 @@ def test_bad_rows_of_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: s
 def test_a_time_in_another_unit_is_a_bad_row() -> None:
     frame = pl.DataFrame({"at": [1_714_564_800_000, 1_714_564_801, 1_714_564_802_000], "y": list("abc")})
     schema = TableSchema(time="at", time_unit="milliseconds", label="y")
-    with pytest.raises(BadRowError, match="row 1: the time 1714564801 is not in milliseconds like the others"):
+    with pytest.raises(BadRowError, match="row 1: the time 1714564801 is not in milliseconds, as the others"):
         list(read_events(frame, schema))
     reading = read_events(frame, schema, bad_rows="skip")
     assert sum(map(len, reading)) == 2
@@ -405,7 +405,7 @@ def test_a_file_that_is_all_in_another_unit_is_told_by_the_first_rows_of_the_one
     assert schema.time_unit == "milliseconds"
     again = TableSchema.from_json(json.loads(json.dumps(schema.to_json())))
     later = frame.with_columns(pl.col("time") // 1000)
-    with pytest.raises(BadRowError, match="row 0: the time 1714564800 is not in milliseconds like the others"):
+    with pytest.raises(BadRowError, match="row 0: the time 1714564800 is not in milliseconds, as the others"):
         list(read_events(later, again))
     for chunk_rows in (7, 20, 100):  # whatever else is in a chunk
         reading = read_events(pl.concat([frame, later]), again, bad_rows="skip", chunk_rows=chunk_rows)

@@ -62,7 +62,7 @@ def test_the_threshold_changes_at_the_cutoff(tmp_path: Path) -> None:
 
 
 def test_a_file_whose_times_are_all_in_seconds_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BadRowError, match=r"the time \d+ is not in milliseconds like the others"):
+    with pytest.raises(BadRowError, match=r"the time \d+ is not in milliseconds, as the others are or should be"):
         read(tmp_path, [{**row, "timestamp": row["timestamp"] // 1000} for row in PLAIN])
 
 

@@ -28,15 +28,22 @@ TYPES: dict[str, pl.DataType] = {
 }
 """What polars is asked for where something is hoped for."""
 
+COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+"""What such files begin with."""
+
 EndOf = Callable[[bytes], int]
 """Where the last whole row of a block ends, which begins with a row; 0 if there is no end."""
 
 
 def open_bytes(path: Path) -> Any:
-    """Something to read bytes from."""
-    compression = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix.lower())
+    """Something to read bytes from, unpacked. What a file is called may not be what it is."""
+    file = path.open("rb", buffering=0)
+    first = file.read(4)
+    compression = next((name for magic, name in COMPRESSED.items() if first.startswith(magic)), None)
     if compression is None:
-        return path.open("rb", buffering=0)
+        file.seek(0)
+        return file
+    file.close()
     return pa.input_stream(str(path), compression=compression)
 
 

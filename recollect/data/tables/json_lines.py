@@ -43,13 +43,17 @@ class JsonLines:
 
     def first_rows(self, count: int) -> pl.DataFrame:
         lines: list[bytes] = []
+        first: bytes | None = None
         for block in whole_rows(self.path, blocks.FIRST_BYTES, end_of_lines):
             filled = [line for line in block.split(b"\n")[: count - len(lines)] if line.strip()]
+            first = filled[0] if first is None and filled else first
             lines += [line for line in filled if _fault_of_json(line) is None]
             if len(lines) >= count:
                 break
         if not lines:
-            raise DataError(f"{self.path} has no line that is a JSON object: give a table with rows")
+            fault = None if first is None else _fault_of_json(first)
+            which = "" if fault is None else f", the first one {fault[1]}"
+            raise DataError(f"{self.path} has no line that is a JSON object{which}: give a table with rows")
         try:
             return pl.read_ndjson(io.BytesIO(b"\n".join(lines)), infer_schema_length=None)
         except pl.exceptions.PolarsError:

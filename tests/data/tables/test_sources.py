@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from recollect.data.reading import read_events
+from recollect.data.reading import first_rows, read_events
 from recollect.data.schema import TableSchema
 from recollect.data.tables.sources import open_table
 from recollect.errors import DataError
@@ -38,6 +38,18 @@ def test_a_column_that_is_not_there_is_named(tmp_path: Path, source: Any) -> Non
 def test_files_in_several_compressed_parts_are_read_to_their_end(tmp_path: Path) -> None:
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"y\na\n") + gzip.compress(b"b\n"))
     assert labels(tmp_path / "t.csv.gz") == ["a", "b"]
+
+
+def test_a_file_is_what_it_begins_with_whatever_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "packed.jsonl").write_bytes(gzip.compress(b'{"y": "a"}\n'))
+    (tmp_path / "plain.csv.gz").write_bytes(b"y\na\n")
+    assert labels(tmp_path / "packed.jsonl") == labels(tmp_path / "plain.csv.gz") == ["a"]
+
+
+def test_lines_that_are_all_no_json_are_told_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_bytes(b'{"y": "caf\xe9"}\n' * 3)
+    with pytest.raises(DataError, match=r"no line that is a JSON object, the first one is not UTF-8 \(.* at byte 10\)"):
+        first_rows(tmp_path / "t.jsonl")
 
 
 def test_a_file_cut_short_is_an_error(tmp_path: Path) -> None:
