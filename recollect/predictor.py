@@ -14,7 +14,7 @@ from torch import Tensor
 from recollect.inputs import Inputs
 from recollect.model.system import RetrievalSystem
 from recollect.model.trees import Trees, together
-from recollect.records import Answer, Features
+from recollect.records import Answer, Features, FeatureSpec
 from recollect.retrieval.gradients import log_normaliser, retrieve
 from recollect.retrieval.scoring import score
 from recollect.retrieval.top import top_of_groups
@@ -39,7 +39,8 @@ class Predictions:
 @dataclass(frozen=True)
 class Predictor:
     """A trained system, and the trees beside it if there are some, with the settings that prediction needs; holds no
-    history. `pool` weighs the heads that answer with it, for the head that makes one answer of all; None: evenly."""
+    history. `pool` weighs the heads that answer with it, for the head that makes one answer of all; None: evenly.
+    `specs` tell of the features of inputs, for heads that look at these by themselves."""
 
     system: RetrievalSystem
     temperature: float = 1.0
@@ -47,6 +48,7 @@ class Predictor:
     ages: bool = True
     trees: Trees | None = None
     pool: Float[Tensor, " heads"] | None = None
+    specs: tuple[FeatureSpec, ...] = ()
 
     @torch.no_grad()
     def predict(self, inputs: Inputs, *, use_context: bool = True, wary: bool = True) -> Predictions:

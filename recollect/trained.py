@@ -29,7 +29,7 @@ from recollect.model.trees import Trees
 from recollect.predictor import Predictor
 from recollect.records import TERMS, Clock, FeatureSpec
 
-FORMAT = 7
+FORMAT = 8
 MODEL, WEIGHTS, KEYS = "model.json", "weights.safetensors", "keys.safetensors"
 TREES, WORDS_FILE = "trees.safetensors", "words.safetensors"
 
@@ -64,7 +64,15 @@ class Trained:
     def predictor(self) -> Predictor:
         model = self.recipe.model
         pool = None if self.pool is None else torch.tensor(self.pool)
-        return Predictor(self.system, self.recipe.train.last_temperature, model.retrieve, model.ages, self.trees, pool)
+        return Predictor(
+            self.system,
+            self.recipe.train.last_temperature,
+            model.retrieve,
+            model.ages,
+            self.trees,
+            pool,
+            self.specs,
+        )
 
     def live(self, device: torch.device | str = "cpu") -> Live:
         """Ready to follow a history."""

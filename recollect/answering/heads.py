@@ -19,6 +19,7 @@ from recollect.answering.item_record import ItemRecord
 from recollect.answering.newest import Untrained
 from recollect.answering.pools import Pools
 from recollect.answering.regressions import Regressions
+from recollect.answering.regrown import Regrown
 from recollect.history.visibility import Window
 from recollect.inputs import Inputs, Lookup
 from recollect.model.neighbours import corrected, kernel, nearest, vote, with_new_classes
@@ -37,6 +38,8 @@ HEADS = (
     "corrected",
     "regression_recent",
     "regression",
+    "regrown_recent",
+    "regrown",
     "pooled",
     "repooled_recent",
     "repooled",
@@ -51,11 +54,9 @@ NEIGHBOURS = 32
 CORRECTING = 64
 RECENT = Window(items=1024)
 LONG = Window(items=8192)
-REGRESSED = (1024, 4096)
-"""How many of the newest items each regression looks back on. The longer one reads the words of texts as well."""
-
-REPOOLED = (1024, 4096)
-"""How many of the newest items each of the pools is fitted to that are fitted anew."""
+NEWEST = (1024, 4096)
+"""How many of the newest items those heads look back on that are fitted anew as labels come: regressions, of which the
+longer one reads the words of texts as well, trees and pools."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class Heads:
     record: ItemRecord
     untrained_from: int
     regressions: Regressions
+    regrown: Regrown
     pools: Pools
 
     @torch.no_grad()
@@ -124,7 +126,7 @@ class Heads:
         # What the first pool leaves to classes that no training knew, the others leave as well.
         rest = first_pool[:, :known].logsumexp(1, keepdim=True)
         found = [first_pool]
-        for window in REPOOLED:
+        for window in NEWEST:
             by_all = self.pools.answers(others, self._pool_weights, visible, window, untrained, self.record.told)
             found.append(torch.cat([by_all + rest, first_pool[:, known:]], dim=1))
         return replace(said, log_probs=torch.cat([said.log_probs[:, :POOLED], torch.stack(found, dim=1)], dim=1))
@@ -161,13 +163,14 @@ class Heads:
         near, closeness = (torch.cat(parts) for parts in zip(*found, strict=True))
         both = corrected(torch.cat([plain] * 2), self._plain_at(near), self._labels(near), closeness)
         by_neighbours += zip(both.chunk(2), near.chunk(2), closeness.chunk(2), strict=True)
-        regressed = [self._regression(inputs, plain, items) for items in REGRESSED]
+        renewed = [self._regression(inputs, plain, items) for items in NEWEST]
+        renewed += [self._regrown(inputs, plain, items) for items in NEWEST]
         met = [int(self._labels(near).masked_fill(near < 0, 0).max()) + 1 for _, near, _ in by_neighbours]
-        classes = max(known, *met, *(answer.shape[1] for answer in said), *(found.shape[1] for found, _ in regressed))
+        classes = max(known, *met, *(answer.shape[1] for answer in said), *(found.shape[1] for found, _ in renewed))
         said = [F.pad(answer, (0, classes - answer.shape[1]), value=-torch.inf) for answer in said]
         for answer, near, closeness in by_neighbours:
             said.append(with_new_classes(answer, self._labels(near), closeness, classes))
-        for answer, told in regressed:
+        for answer, told in renewed:
             # Of classes that a fit did not meet the nearest tell, here too.
             said.append(_with_untold(answer, told, self._labels(near), closeness, classes))
         by_all = frozen(self._pool_weights, known)(torch.stack(said, dim=1)[..., :known])
@@ -180,11 +183,17 @@ class Heads:
         self, inputs: Inputs, plain: Float[Tensor, "batch classes"], window: int
     ) -> tuple[Float[Tensor, "batch _"], Int[Tensor, " batch"]]:
         untrained = Untrained(self.lookup.view, self.untrained_from)
-        reads_words = TERMS in self.lookup.of_inputs and window == max(REGRESSED)
+        reads_words = TERMS in self.lookup.of_inputs and window == max(NEWEST)
         terms = inputs.features[TERMS] if reads_words else None
         return self.regressions.answers(
             inputs.own_keys, plain, inputs.visible, window, untrained, self.record.plain, terms
         )
+
+    def _regrown(
+        self, inputs: Inputs, plain: Float[Tensor, "batch classes"], window: int
+    ) -> tuple[Float[Tensor, "batch _"], Int[Tensor, " batch"]]:
+        untrained, specs = Untrained(self.lookup.view, self.untrained_from), self.predictor.specs
+        return self.regrown.answers(inputs.features, specs, plain, inputs.visible, window, untrained, self.record.plain)
 
     def _untrained(self, visible: Visible) -> Visible:
         return replace(visible, start=visible.start.clamp(min=self.untrained_from).minimum(visible.stop))

@@ -13,11 +13,12 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from recollect.answering.heads import HEADS, LONG, POOLED, REPOOLED, WITHOUT_A_RECORD, HeadAnswers, Heads, places_of
+from recollect.answering.heads import HEADS, LONG, NEWEST, POOLED, WITHOUT_A_RECORD, HeadAnswers, Heads, places_of
 from recollect.answering.item_record import ItemRecord
 from recollect.answering.newest import RENEWALS
 from recollect.answering.pools import Pools, pools_for
 from recollect.answering.regressions import Regressions
+from recollect.answering.regrown import Regrown
 from recollect.history.key_table import KeyTable, Source
 from recollect.history.visibility import Window
 from recollect.inputs import Lookup
@@ -32,7 +33,7 @@ items, and a service need not go through years to start."""
 CHUNK = 512
 
 LONG_ITEMS = LONG.items or 0
-POOLS_REACH = max(REPOOLED) + max(REPOOLED) // RENEWALS
+POOLS_REACH = max(NEWEST) + max(NEWEST) // RENEWALS
 """How many items before the first that counts a pool may be fitted to."""
 
 Progress = Callable[[int, int], None]
@@ -97,7 +98,7 @@ class Live:
         self.columns, self.of_inputs = columns, of_inputs
         self.trained_on, self.num_classes = trained_on, num_classes
         self._weights: dict[tuple[tuple[str, ...], int], Float[Tensor, "moments heads"]] = {}
-        self._regressions, self._pools = Regressions(), Pools()
+        self._regressions, self._regrown, self._pools = Regressions(), Regrown(), Pools()
         self.unscored = 0
         self._unscored_from: int | None = None
         self._forget()
@@ -116,6 +117,7 @@ class Live:
 
     def _forget_newest(self) -> None:
         self._regressions.forget()
+        self._regrown.forget()
         self._pools.forget()
 
     def follow(self, source: Source) -> None:
@@ -152,7 +154,8 @@ class Live:
 
     @property
     def heads(self) -> Heads:
-        return Heads(self.predictor, self.lookup, self._record, self.untrained_from, self._regressions, self._pools)
+        fits = self._regressions, self._regrown, self._pools
+        return Heads(self.predictor, self.lookup, self._record, self.untrained_from, *fits)
 
     def answer(
         self,

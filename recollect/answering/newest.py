@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
-from jaxtyping import Bool, Int
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from recollect.history.key_table import TableView
@@ -24,6 +25,9 @@ KEPT = 256
 Fit = TypeVar("Fit")
 Make = Callable[[Int[Tensor, " items"]], Fit | None]
 """Makes a fit of the items at some positions, none maybe, in order of when they were known; None where it can't."""
+
+Say = Callable[[Fit], Float[Tensor, "batch _"]]
+"""What a fit makes of some inputs: log-probabilities of the classes it knows."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,30 @@ class NewestFits(Generic[Fit]):
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         return self._kept[window, number]
+
+    def answers(
+        self,
+        plain: Float[Tensor, "batch classes"],
+        visible: Visible,
+        window: int,
+        untrained: Untrained,
+        make: Make[Fit],
+        say: Say[Fit],
+    ) -> tuple[Float[Tensor, "batch _"], Int[Tensor, " batch"]]:
+        """What the last fit over items that an input may see says of it, and of how many classes; where there is none,
+        the plain answer."""
+        numbers = self.numbers(visible, window, untrained)
+        found, classes = plain, torch.full_like(numbers, plain.shape[1])
+        for number in numbers.unique().tolist():
+            fit = self.get(number, window, untrained, make)
+            if fit is not None:
+                # All rows, so that an answer's bits don't depend on whose fit is another.
+                said, mine = say(fit), numbers == number
+                classes[mine] = said.shape[1]
+                width = max(said.shape[1], found.shape[1])
+                said, found = (F.pad(each, (0, width - each.shape[1]), value=-torch.inf) for each in (said, found))
+                found = torch.where(mine.unsqueeze(1), said, found)
+        return found, classes
 
     def items(self, number: int, window: int, untrained: Untrained) -> tuple[int, Int[Tensor, " items"]]:
         """How many items come before those of a fit, and their positions."""

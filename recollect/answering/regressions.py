@@ -3,7 +3,6 @@
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -38,21 +37,10 @@ class Regressions:
         items, and on none that were trained on. Also, for each input, of how many classes its fit speaks: those first
         met after training are among them. `plain_of_items` is by stored row. With `terms` of the inputs it reads words,
         which the history must have of its items."""
-        numbers = self._fits.numbers(visible, window, untrained)
-        found, classes = plain, torch.full_like(numbers, plain.shape[1])
         if plain.shape[1] > MOST_CLASSES:
-            return found, classes
+            return plain, torch.full((len(plain),), plain.shape[1])
         make = partial(_fitted, untrained, plain_of_items, terms is not None)
-        for number in numbers.unique().tolist():
-            fit = self._fits.get(number, window, untrained, make)
-            if fit is not None:
-                # All rows, so that an answer's bits don't depend on whose fit is another.
-                said, mine = fit(keys, plain, terms), numbers == number
-                classes[mine] = said.shape[1]
-                width = max(said.shape[1], found.shape[1])
-                said, found = (F.pad(each, (0, width - each.shape[1]), value=-torch.inf) for each in (said, found))
-                found = torch.where(mine.unsqueeze(1), said, found)
-        return found, classes
+        return self._fits.answers(plain, visible, window, untrained, make, lambda fit: fit(keys, plain, terms))
 
 
 def _fitted(

@@ -1,7 +1,7 @@
 """Boosted trees, the other way to answer without precedents: they know thresholds and corners, which a small network
 smooths over.
 
-Here they only answer; `training/grow.py` grows them. Every tree is complete and of one depth, so that a row goes down
+Here they only answer; `boosting.py` grows them. Every tree is complete and of one depth, so that a row goes down
 all of them at once, level by level. Knows features and nothing of histories.
 """
 

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recollect.answering.heads import HEADS, POOLED, REPOOLED, places_of
+from recollect.answering.heads import HEADS, NEWEST, POOLED, places_of
 from recollect.answering.item_record import Told
 from recollect.answering.live import Live
 from recollect.answering.newest import Untrained
@@ -206,6 +206,7 @@ def other_hedges(live: Live, replayed: Replayed, held_out: int) -> dict[str, Flo
     """The same answers of the heads, mixed without one of them, by their overall record alone, and not at all."""
     taken = {f"the head {name}": [name] for name in HEADS}
     taken["both regressions"] = [name for name in HEADS if name.startswith("regression")]
+    taken["trees grown anew"] = [name for name in HEADS if name.startswith("regrown")]
     taken["pools fitted anew"] = [name for name in HEADS if name.startswith("repooled")]
     found = {name: without(live, replayed, heads, held_out) for name, heads in taken.items()}
     found["weights by near items"] = hedged_by(live, replayed, nearby=False)
@@ -227,7 +228,7 @@ def without(live: Live, replayed: Replayed, heads: Sequence[str], held_out: int)
     first = fit_pool(others[newest], labels[newest]) if len(newest) else frozen(even(len(places)), classes)
     # What it leaves to classes that no training knew stays as it is.
     rest = log_probs[:, POOLED, :classes].logsumexp(1, keepdim=True)
-    found = [first(others), *(_repooled(live, replayed, places, first.weights, window) for window in REPOOLED)]
+    found = [first(others), *(_repooled(live, replayed, places, first.weights, window) for window in NEWEST)]
     log_probs[:, POOLED:, :classes] = torch.stack(found, dim=1) + rest.unsqueeze(1)
     said = replace(replayed.answers.said, log_probs=log_probs)
     answers = replace(replayed.answers, said=said)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recollect.deployed import Deployed
 
-FORMAT = 5
+FORMAT = 6
 
 
 class HeadsRecord:

@@ -19,8 +19,9 @@ from tests.evaluation.test_replay import CLASSES, MODEL, rows
 @pytest.fixture(autouse=True)
 def regressions_of_few_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that these short histories have some, made anew every other item."""
-    monkeypatch.setattr("recollect.answering.heads.REGRESSED", (16, 32))
-    monkeypatch.setattr("recollect.answering.heads.REPOOLED", (16, 32))
+    monkeypatch.setattr("recollect.answering.heads.NEWEST", (16, 32))
+    monkeypatch.setattr("recollect.answering.regrown.LEAST_ROWS", 3)
+    monkeypatch.setattr("recollect.answering.regrown.ROUNDS", 2)
 
 
 @dataclass(frozen=True)
@@ -257,8 +258,7 @@ def short_reach(monkeypatch: pytest.MonkeyPatch) -> None:
         "live.POOLS_REACH": 9,
         "heads.LONG": Window(items=8),
         "heads.RECENT": Window(items=4),
-        "heads.REGRESSED": (8, 8),
-        "heads.REPOOLED": (8, 8),
+        "heads.NEWEST": (8, 8),
     }.items():
         monkeypatch.setattr(f"recollect.answering.{name}", value)
 

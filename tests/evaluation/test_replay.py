@@ -41,7 +41,7 @@ def model(slots: int = 6) -> Predictor:
         )
         for parameter in system.parameters():
             parameter.data += 0.3 * torch.randn_like(parameter)
-    return Predictor(system)
+    return Predictor(system, specs=tuple(SPECS))
 
 
 MODEL = model()
@@ -50,8 +50,9 @@ MODEL = model()
 @pytest.fixture(autouse=True)
 def fits_of_few_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that these short histories have some, made anew every other item."""
-    monkeypatch.setattr("recollect.answering.heads.REGRESSED", (16, 32))
-    monkeypatch.setattr("recollect.answering.heads.REPOOLED", (16, 32))
+    monkeypatch.setattr("recollect.answering.heads.NEWEST", (16, 32))
+    monkeypatch.setattr("recollect.answering.regrown.LEAST_ROWS", 3)
+    monkeypatch.setattr("recollect.answering.regrown.ROUNDS", 2)
 
 
 def replayed(features: Tensor, labels: Tensor, times: Tensor, known_at: Tensor, untrained_from: int = 5) -> Replayed:

@@ -28,7 +28,7 @@ from tests.evaluation.test_replay import live_over
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "QUICK_STEPS", 2)
-    monkeypatch.setattr(heads, "REGRESSED", (16, 64))
+    monkeypatch.setattr(heads, "NEWEST", (16, 64))
     monkeypatch.setitem(rotating.SIZES, "quick", rotating.Sizes((2, 8), (2, 8), 3e-4, 16))
     monkeypatch.setattr(rotating, "BINS", 10)
     papers = replace(reviews_paper.SIZES["quick"], epochs=1, width=8, latents=2, heads=2)
@@ -57,7 +57,7 @@ def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None
     table = "rotating boundary as a table, ours"
     titles = ("few, ours", "few, the paper's", "rotating boundary", "rotating boundary, the paper's", table)
     ours, papers, boundary, papers_boundary, as_table = (report["groups"][title] for title in titles)
-    assert len(ours) == 2 + len(HEADS) + 3 + 3 + 2
+    assert len(ours) == 2 + len(HEADS) + 4 + 3 + 2
     of_texts = ("scores of words", WORDS_ANEW)
     assert [*as_table] == [name for name in ours if name not in of_texts]
     assert list(papers) == [FULL, "item dropout"]
@@ -84,7 +84,7 @@ def test_a_report_says_what_each_idea_and_trick_is_worth(tmp_path: Path) -> None
 
 def test_a_head_that_is_taken_away_has_no_say_in_the_pools_either(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("recollect.answering.heads", "recollect.reproduction.ablation"):
-        monkeypatch.setattr(f"{module}.REPOOLED", (16, 32))
+        monkeypatch.setattr(f"{module}.NEWEST", (16, 32))
     live = live_over(60, 3)
     result = replay(live)
     one = without(live, result, ["vote"], 30)

@@ -4,8 +4,6 @@ import lightgbm
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recollect.records import FeatureSpec
 from recollect.training import grow
@@ -156,8 +154,3 @@ def test_of_very_many_rows_the_newest_are_taken(monkeypatch: pytest.MonkeyPatch)
     found = grow_trees(features, labels, torch.arange(400), torch.arange(400, 450), SPECS, 2, seed=0)
     assert found is not None
     assert (found.trees(features).argmax(1).numpy() == labels)[300:].mean() > 0.95
-
-
-@given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6, width=32))
-def test_a_rounded_threshold_parts_the_same_numbers(threshold: float, number: float) -> None:
-    assert (number <= threshold) == (np.float32(number) <= np.float32(grow._at_most(threshold)))
