@@ -63,7 +63,7 @@ def finetuned(stream: Stream, *, every: int | float | None, seed: int, on_progre
     learner = _Learner(network, torch.Generator().manual_seed(seed))
 
     def inputs(rows: Int[np.ndarray, " _"]) -> torch.Tensor:
-        return torch.from_numpy((stream.table[rows] - mean) / deviation)
+        return torch.from_numpy((stream.table[rows] - mean) / deviation).float()
 
     def learnable(rows: Int[np.ndarray, " _"]) -> tuple[torch.Tensor, torch.Tensor]:
         rows = rows[stream.labels[rows] < stream.num_classes]

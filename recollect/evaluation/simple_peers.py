@@ -51,11 +51,11 @@ def by_period(stream: Stream, every: int | float | None) -> list[Int[np.ndarray,
     return rows_by_bin(((stream.time[stream.asked] - stream.cutoff) // every).astype(np.int64))
 
 
-def past_scale(stream: Stream) -> tuple[Float[np.ndarray, " columns"], Float[np.ndarray, " columns"]]:
+def past_scale(stream: Stream) -> tuple[Float64[np.ndarray, " columns"], Float64[np.ndarray, " columns"]]:
     """Mean and deviation of every column in the past; of a column that never changed, 1."""
     table = stream.table[learnable_past(stream)]
-    deviation = table.std(0)
-    return table.mean(0), np.where(deviation > 0, deviation, 1)
+    deviation = table.std(0, dtype=np.float64)
+    return table.mean(0, dtype=np.float64), np.where(deviation > 0, deviation, 1)
 
 
 def majority(stream: Stream) -> Answers:
@@ -97,6 +97,7 @@ def recent_neighbours(stream: Stream, *, neighbours: int, recent: int, on_progre
     found = np.empty((len(asked), width))
     for block in _blocks(stops, reach=recent):
         low, high = int(starts[block][0]), int(stops[block][-1])
+        # In double precision: a value that stands for a missing one, such as 1e36, is squared in here.
         candidates = (stream.table[order[low:high]] - mean) / deviation
         inputs = (stream.table[asked[block]] - mean) / deviation
         of_class = (stream.labels[order[low:high], None] == np.arange(width)).astype(np.float32)

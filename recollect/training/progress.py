@@ -32,11 +32,14 @@ class StepBar:
     def update(self, step: int, result: StepResult) -> None:
         task = self.display.tasks[self.display.task_ids.index(self.task)]
         nll, entropy = f"nll {float(result.nll):.3f}", f"entropy {float(result.entropy):.2f}"
-        age, speed = f"age {float(result.age):.3f}", "" if task.speed is None else f"{task.speed:.1f} steps/s"
-        details = f"{nll} {entropy} {age} {speed}" if self.wide else f"{nll} {speed.replace(' steps', '')}"
+        # What is retrieved was there before: an age of nothing is none.
+        age = f"age {float(result.age):.3f}" if float(result.age) > 0 else ""
+        speed = "" if task.speed is None else f"{task.speed:.1f} steps/s"
+        shown = [part for part in (nll, entropy, age, speed) if part]
+        details = " ".join(shown) if self.wide else f"{nll} {speed.replace(' steps', '')}"
         self.display.update(self.task, completed=step, details=details)
         if not self.display.console.is_terminal and step % max(1, self.steps // 10) == 0:
-            self.say(f"{self.name}: {step} of {self.steps} steps, {nll}, {entropy}, {age}, {speed}")
+            self.say(", ".join([f"{self.name}: {step} of {self.steps} steps", *shown]))
 
 
 class Display:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -149,6 +150,20 @@ def test_of_equally_near_neighbours_the_newest_vote() -> None:
     stream = replace(stream, features={"numbers": stream.features["numbers"] * 0})
     (peer,) = peers(period=1.0, year=1.0, names=["recent_neighbours"], neighbours=10, recent=200)
     assert (peer.predict(stream).argmax(1) == ([0] * 6 + [1] * 294)).all()
+
+
+def test_numbers_that_stand_for_missing_ones_do_not_undo_the_vote() -> None:
+    """One column is nothing before the cutoff and some huge number or none after it: its size tells nothing."""
+    stream = make_stream(rows=400)
+
+    def voted(size: float) -> np.ndarray:
+        after = np.where(np.arange(400) % 2 == 1, size, 0) * (stream.time >= stream.cutoff)
+        numbers = stream.features["numbers"].clone()
+        numbers[:, 0] = torch.from_numpy(after).float()
+        return answers("recent_neighbours", replace(stream, features={"numbers": numbers}))
+
+    assert np.isfinite(voted(1e36)).all()
+    assert (voted(1e36) == voted(1e10)).all()
 
 
 def test_many_labels_that_come_at_once_do_not_make_a_block_large(monkeypatch: pytest.MonkeyPatch) -> None:
