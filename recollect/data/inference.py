@@ -4,15 +4,17 @@ Guesses are simple, and each comes with its reason, because a person is meant to
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import polars as pl
 
-from recollect.data.looks import MOSTLY_MOMENTS, NUMBER_TEXTS, is_called_id, looks_of, numbers_rows, width_of
+from recollect.data.looks import NUMBER_TEXTS, is_called_id, looks_of, numbers_rows, width_of
 from recollect.data.schema import TableSchema
 from recollect.data.tables.dates import DAY_ORDERS
 from recollect.data.tables.raw import column_of
 from recollect.data.tables.times import (
+    MOSTLY_MOMENTS,
     ROW_ORDER,
     TimeUnit,
     earliest_count,
@@ -26,6 +28,7 @@ from recollect.errors import DataError
 TIME_NAMES = ("time", "timestamp", "date", "datetime", "ts", "when")
 TIME_ENDINGS = ("_time", "_timestamp", "_date", "_datetime", "_at", "_ts")
 LIKE_A_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}"
+YEAR_LAST = r"^\s*\d{1,2}[-/.]\d{1,2}[-/.]\d{4}"
 LABEL_NAMES = ("label", "target", "class", "y")
 GIVES_LABEL_AWAY = "each of its values comes with one label only: is it known before the label?"
 
@@ -86,7 +89,7 @@ def infer_schema(
         found_time, found_known_at, why[ROW_ORDER] = None, known_at, "declared: the order of the rows"
     else:
         found_known_at = find("known_at", _find_known_at)
-        found_time = find("time", _find_time)
+        found_time = find("time", partial(_find_time, declared=time_unit))
     if found_time is None and known_at is None:
         found_time, found_known_at = found_known_at, None  # the only time there is, if any
     if time_unit is not None and found_time is None:
@@ -175,15 +178,17 @@ def _known_at_unit(values: pl.Series, name: str, declared: TimeUnit | None) -> T
     return find_unit(values, name)
 
 
-def _find_time(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str]:
+def _find_time(rows: pl.DataFrame, free: Sequence[str], declared: TimeUnit | None) -> tuple[str | None, str]:
     moments = {name: _share_of_moments(column_of(rows, name)) for name in free}
     typed = {name: "by its type" for name, share in moments.items() if share == 1}
     nearly = [name for name, share in moments.items() if 1 > share > MOSTLY_MOMENTS]
-    units = {name: _unit_if_any(column_of(rows, name)) for name in free if _is_called_time(name)}
+    units = {name: _unit_if_any(column_of(rows, name), declared) for name in free if _is_called_time(name)}
     named = {name: "by its name and values" for name, unit in units.items() if unit not in (None, *DAY_ORDERS)}
     # Dates with the year last may well be a feature beside the time: one is the time only if nothing else is.
     found = typed | named or {
-        name: "by its values" for name in free if units.get(name) is not None or _holds_dates(column_of(rows, name))
+        name: "by its values"
+        for name in free
+        if units.get(name) is not None or _holds_dates(column_of(rows, name), declared)
     }
     found |= dict.fromkeys(nearly, "")
     if len(found) > 1:
@@ -203,11 +208,15 @@ def _find_time(rows: pl.DataFrame, free: Sequence[str]) -> tuple[str | None, str
 
 
 def _refuse_unread_times(rows: pl.DataFrame, free: Sequence[str]) -> None:
-    """A column that is called a time, or has what looks like dates under such a name, is not passed over in silence."""
+    """A column that is called a time, or has what looks like dates under such a name, is not passed over in silence.
+
+    Nor is one of dates under any name, of which only the order of day and month is not known.
+    """
     for name in free:
         values = column_of(rows, name).drop_nulls()
         dated = values.dtype == pl.String and values.str.contains(LIKE_A_DATE).any()
-        if not values.is_empty() and (name.lower() in TIME_NAMES or (_is_called_time(name) and dated)):
+        asked = dated and values.str.contains(YEAR_LAST).all()
+        if not values.is_empty() and (name.lower() in TIME_NAMES or (_is_called_time(name) and dated) or asked):
             find_unit(values, name)  # which says what is wrong with it
 
 
@@ -242,16 +251,19 @@ def _share_of_moments(values: pl.Series) -> float:
     return share_of_moments(values) if values.dtype == pl.String else 0.0
 
 
-def _holds_dates(values: pl.Series) -> bool:
+def _holds_dates(values: pl.Series, declared: TimeUnit | None) -> bool:
     """Texts that all are dates with the year last, in four digits: with two they might be anything."""
     present = values.drop_nulls()
     if values.dtype != pl.String or present.is_empty() or not present.str.contains(r"\d{4}").all():
         return False
-    unit = _unit_if_any(present)
+    unit = _unit_if_any(present, declared)
     return unit in DAY_ORDERS and read_times(present, unit).null_count() == 0
 
 
-def _unit_if_any(values: pl.Series) -> TimeUnit | None:
+def _unit_if_any(values: pl.Series, declared: TimeUnit | None) -> TimeUnit | None:
+    """An order of day and month that was declared is that of dates which don't tell theirs."""
+    if declared in DAY_ORDERS and values.dtype == pl.String and read_times(values, declared).count():
+        return declared
     try:
         return unit_of(values, values.name)
     except DataError:

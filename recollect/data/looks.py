@@ -9,14 +9,13 @@ import polars as pl
 
 from recollect.data.event_columns import read_lists
 from recollect.data.tables.numbers import as_numbers, says_missing
-from recollect.data.tables.times import LARGEST, share_of_moments
+from recollect.data.tables.times import LARGEST, MOSTLY_MOMENTS, share_of_moments
 
 WORDS_OF_TEXT = 3  # on average; fewer is a name or a code
 MISTAKES = 0.01  # where more of the texts are no numbers, they are no column of numbers
 OFTEN = 0.5  # texts of which fewer than this share differ are categories
 DIFFERENT_TEXTS = 0.2  # fewer different ones are phrases that repeat: categories too
 AMONG = 1000  # of so many, the first: of more rows a smaller share differs, and texts would be something else
-MOSTLY_MOMENTS = 0.9  # where more of the texts are times, they are a column of times, perhaps with mistakes in it
 
 COUNTED = 20
 """From so many first rows on, whole numbers that go up by one are the number of the row, as programs write it beside a

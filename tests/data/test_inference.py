@@ -193,6 +193,39 @@ def test_dates_with_the_year_last_are_the_time_if_nothing_else_is(name: str) -> 
     assert infer_schema(rows.with_columns(iso=pl.lit("2024-01-01"))).time == "iso"
 
 
+@pytest.mark.parametrize("name", ["date", "created_at", "posted"])
+def test_dates_that_don_t_tell_day_from_month_are_asked_about_and_what_is_said_then_holds(name: str) -> None:
+    """Under any name: the order of the rows would be the time in silence."""
+    rows = pl.DataFrame({name: ["01/01/2024"] * 5 + ["02/02/2024"] * 5, "label": [0, 1] * 5})
+    with pytest.raises(DataError, match=f"{name} .*say --time-unit day-first or --time-unit month-first"):
+        infer_schema(rows)
+    schema = infer_schema(rows, time_unit="month-first")
+    assert (schema.time, schema.time_unit) == (name, "month-first")
+    assert infer_schema(rows.with_columns(sent=pl.lit("2024-05-01T12:00:00Z"))).time == "sent"
+
+
+@pytest.mark.parametrize("form", ["%y/%m/%d %H:%M", "%y-%m-%d"])
+def test_years_of_two_digits_that_may_come_first_are_asked_about(form: str) -> None:
+    days = [datetime.datetime(2017, 6, 9) + datetime.timedelta(number) for number in range(6)]
+    rows = pl.DataFrame({"date": [f"{day:{form}}" for day in days], "label": [0, 1] * 3})
+    with pytest.raises(
+        DataError, match=r"date \(17.06.09.*write it with four; if it comes last say --time-unit day-first"
+    ):
+        infer_schema(rows)
+    assert infer_schema(rows, time_unit="day-first").time_unit == "day-first"
+
+
+@pytest.mark.parametrize("form", ["%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S"])
+def test_hours_in_numbers_are_read_as_what_they_are(tmp_path: Path, form: str) -> None:
+    hours = [datetime.datetime(2024, 1, 31, 20) + datetime.timedelta(hours=number) for number in range(COUNT)]
+    (tmp_path / "t.csv").write_text(
+        "created_at,label\n" + "".join(f"{hour:{form}},{hour.hour % 2}\n" for hour in hours)
+    )
+    events, reading = read_all(tmp_path / "t.csv")
+    assert reading.schema.time_unit == "datetime"
+    assert events.time.tolist() == pl.Series(hours, dtype=pl.Datetime("ns")).to_physical().to_list()
+
+
 def test_a_name_that_only_ends_like_a_time_may_hold_something_else() -> None:
     rows = pl.DataFrame({"looked_at": ["phone", "desk"] * 20, "x": range(COUNT)})
     assert infer_schema(rows).categorical == ("looked_at",)

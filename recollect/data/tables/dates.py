@@ -31,6 +31,7 @@ _CLOCK = (
 )
 _NUMBERED = rf"^(?<one>\d{{1,2}})[/.-](?<other>\d{{1,2}})[/.-]{_YEAR}{_CLOCK}"
 _NAMED = rf"^(?<one>\d{{1,2}})[ .-]+(?<other>[a-z]{{3,9}})[ .,-]+{_YEAR}{_CLOCK}"
+_SHORT_YEAR = r"^\s*(\d{2})([/.-]\d{1,2}[/.-])(\d{2})(\D|$)"  # may come first, with the day behind the month
 _NAME_FIRST = r"^([a-z]{3,9})\.? +(\d{1,2}),? +(\d{4})"
 
 
@@ -47,21 +48,30 @@ def read_dates(texts: pl.Series, order: DayOrder) -> pl.Series:
 def order_of(values: pl.Series, name: str) -> DayOrder | None:
     """How the dates of a column are written; None if it holds no such dates.
 
-    Refused if both orders read all of them, as other days.
+    Refused if another order reads as many of them: that it reads the same days, as of 01/01/2024, tells nothing of the
+    rows to come. A year of two digits may come first, which is no order of ours: that is refused as well.
     """
-    read = {order: read_dates(values, order) for order in DAY_ORDERS}
-    unread = {order: times.null_count() for order, times in read.items()}
-    order = min(DAY_ORDERS, key=unread.__getitem__)
-    if unread[order] == len(values):
-        return None
-    day_first, month_first = read.values()
-    if len(set(unread.values())) == 1 and not day_first.equals(month_first):
-        both = " or ".join(f"--time-unit {each}" for each in DAY_ORDERS)
+    read = {order: read_dates(values, order).count() for order in DAY_ORDERS}
+    most = max(read.values())
+    orders = [order for order in DAY_ORDERS if read[order] == most]
+    declared = " or ".join(f"--time-unit {order}" for order in orders)
+    short = values.filter(values.str.contains(_SHORT_YEAR))
+    turned = read_dates(short.str.replace(_SHORT_YEAR, "$3$2$1$4"), "day-first").count()
+    if turned >= max(most, 1):
+        last = f"; if it comes last say {declared}" if turned == most else ""
         raise DataError(
-            f"the dates in the column {name} ({values[0]}) may have the day or the month first, and no day after the "
-            f"12th tells which: say {both}"
+            f"the dates in the column {name} ({short[0]}) have a year of two digits, which may come first or last: "
+            f"write it with four{last}"
         )
-    return order
+    if not most:
+        return None
+    numbered = values.filter(values.str.contains(r"^\s*\d+[/.-]\d"))
+    if len(orders) > 1 and not numbered.is_empty():
+        raise DataError(
+            f"the dates in the column {name} ({numbered[0]}) may have the day or the month first, and no day after the "
+            f"12th tells which: say {declared}"
+        )
+    return orders[0]
 
 
 def _parts(written: pl.Series, pattern: str) -> pl.DataFrame:

@@ -41,7 +41,10 @@ _CLOCKS = [
 DATE_AND_CLOCK = 16  # characters from the year to the minute
 ZONED_CLOCK = 20  # from the year to the second, and a Z; fewer with a zone may be an hour without minutes
 SURE = (-9_214_473_600 * 10**9, 9_214_560_000 * 10**9)  # inside of YEARS in any zone
-FORMATS = ("%Y-%m-%d", *_CLOCKS, "%Y%m%d", "%Y%m%dT%H%M%S", "%Y%m%dT%H%M%S%#z")
+MOSTLY_MOMENTS = 0.9  # where more of the values are dates or times, they are a column of them, perhaps with mistakes
+DIGITS = "%Y%m%d%H%M%S"  # or as far as to the minute or the hour
+DIGIT_YEARS = (1900, 2100)  # counts of seconds of our time begin with 17 and would be dates of that century
+FORMATS = ("%Y-%m-%d", *_CLOCKS, "%Y%m%d", "%Y%m%dT%H%M%S", "%Y%m%dT%H%M%S%#z", DIGITS)
 
 
 def read_times(values: pl.Series, unit: TimeUnit) -> pl.Series:
@@ -82,9 +85,9 @@ def find_unit(values: pl.Series, name: str) -> TimeUnit:
 def unit_of(values: pl.Series, name: str) -> TimeUnit:
     """What the first values of a column of times are.
 
-    Whole numbers of eight digits that are dates, such as 20240501, are dates. Other numbers are told apart by the
-    largest: below 1e8 plain numbers, below 1e11 seconds (from 1973 to the year 5138), and a thousand times more for
-    each finer unit.
+    Whole numbers of which nearly all are dates, such as 20240501, or 2024050112 to the hour and so on to the second,
+    are dates. Other numbers are told apart by the largest: below 1e8 plain numbers, below 1e11 seconds (from 1973 to
+    the year 5138), and a thousand times more for each finer unit.
     """
     values = values.drop_nulls()
     if values.dtype == pl.String:
@@ -114,7 +117,7 @@ def unit_of(values: pl.Series, name: str) -> TimeUnit:
             f"the column {name} holds months ({_examples(values)}), which as numbers lie 1 or 89 apart: "
             f"write the first day of each, such as 2024-01-01, or {BY_ORDER}"
         )
-    if whole and _texts(numbers.cast(pl.Int64, strict=False).cast(pl.String)).null_count() == 0:
+    if whole and _texts(numbers.cast(pl.Int64, strict=False).cast(pl.String)).count() > MOSTLY_MOMENTS * len(numbers):
         return "datetime"
     largest = float(numbers.abs().max())  # type: ignore[arg-type]
     for limit, unit in ((COUNTS, "number"), (1e11, "seconds"), (1e14, "milliseconds"), (1e17, "microseconds")):
@@ -222,7 +225,8 @@ def _texts(values: pl.Series) -> pl.Series:
     if result.null_count() == values.null_count():
         return result
     values = values.str.strip_chars().str.to_uppercase().str.replace(r" ?UTC$", "Z").str.replace(r",(\d)", ".$1")
-    values = values.str.replace(r"^(\d{8})\.0$", "$1").str.replace(r"^(\d{4})[/.](\d\d?)[/.](\d\d?)", "$1-$2-$3")
+    values = values.str.replace(r"^(\d{8}(?:\d\d){0,3})\.0$", "$1")
+    values = values.str.replace(r"^(\d{4})[/. ](\d\d?)[/. ](\d\d?)", "$1-$2-$3")
     unread = (result.is_null() & values.is_not_null()).arg_true()
     first = values.gather(unread[:1])
     for layout in sorted(FORMATS, key=lambda layout: _parsed(first, layout).null_count()):
@@ -259,9 +263,10 @@ def _quickly(values: pl.Series) -> pl.Series:
     known = {end: shift for end in different if (shift := _shift(end)) is not None} if len(different) < 1000 else {}
     if not known:
         return pl.Series(values.name, [None], pl.Int64).new_from_index(0, len(values))
-    # Microseconds hold any year: those that nanoseconds can't are taken out before they wrap around.
-    moments = values.str.head(19).str.to_datetime(layout, time_unit="us", strict=False)
-    base = moments.to_physical().set(~moments.dt.year().is_between(*YEARS), None) * 1000
+    # Microseconds hold any year: those that nanoseconds can't are taken out before they wrap around. At the ends,
+    # where a leap second may change the year, the slow way decides.
+    moments = values.str.head(19).str.to_datetime(layout, time_unit="us", strict=False).to_physical()
+    base = moments.set(~moments.is_between(SURE[0] // 1000, SURE[1] // 1000), None) * 1000
     if known == {"": 0}:
         return base.set(ends != "", None)
     return base + ends.replace_strict(known, default=None, return_dtype=pl.Int64)
@@ -280,7 +285,14 @@ def _shift(end: str) -> int | None:
 
 
 def _parsed(values: pl.Series, layout: str) -> pl.Series:
+    if layout == DIGITS:
+        values = values.str.extract(r"^(\d{10}(?:\d\d){0,2})$").str.pad_end(14, "0")
     moments = values.str.to_datetime(layout, time_unit="ns", strict=False)
-    # Years that don't fit would wrap around.
-    year = values.str.head(4).cast(pl.Int32, strict=False)
-    return moments.to_physical().set(~year.is_between(*YEARS), None)
+    # Years that don't fit would wrap around, as would 24, which is taken for a year; of 2024115 nobody knows the month.
+    year = _whole(values.str.head(8)) // 10_000 if layout.startswith("%Y%m%d") else _whole(values.str.head(4))
+    fits = year.is_between(*(DIGIT_YEARS if layout == DIGITS else YEARS)).fill_null(False)
+    return moments.to_physical().set(~fits, None)
+
+
+def _whole(digits: pl.Series) -> pl.Series:
+    return digits.cast(pl.Int32, strict=False)

@@ -67,10 +67,32 @@ def test_one_day_after_the_twelfth_tells_the_order() -> None:
     assert order_of(pl.Series(["01/02/2024", "13/02/2024"]), "sent") == "day-first"
     assert order_of(pl.Series(["01/02/2024", "02/13/2024"]), "sent") == "month-first"
     assert order_of(pl.Series(["Jun 12 1998", "Jul 1 1998"]), "sent") == "day-first"  # no matter
-    assert order_of(pl.Series(["5/5/2024", "6/6/2024"]), "sent") == "day-first"
+    assert order_of(pl.Series(["12/31/24", "01/02/25"]), "sent") == "month-first"  # there is no month 31
+    assert order_of(pl.Series(["01/02/99", "31/12/98"]), "sent") == "day-first"  # nor such a day
+    assert order_of(pl.Series(["05/06/24", "31/12/2024"]), "sent") == "day-first"  # the year comes last in one
+    assert order_of(pl.Series(["24-DEC-31"]), "sent") == "day-first"
     assert order_of(pl.Series(["winter", "v1.2.3"]), "sent") is None
 
 
-def test_an_order_that_nothing_tells_is_asked_for() -> None:
-    with pytest.raises(DataError, match=r"sent \(01/02/2024\).*--time-unit day-first or --time-unit month-first"):
-        order_of(pl.Series(["01/02/2024", "02/03/2024"]), "sent")
+@pytest.mark.parametrize(
+    ("dates", "message"),
+    [
+        (
+            ["01/02/2024", "02/03/2024"],
+            r"\(01/02/2024\).*no day .*: say --time-unit day-first or --time-unit month-first",
+        ),
+        # A busy log that starts on 1 January: the rows to come may be of 2 January, or of 1 February.
+        (["01/01/2024"] * 3, r"\(01/01/2024\).*no day .*: say --time-unit day-first or --time-unit month-first"),
+        (["1 Jan 2024", "5/5/2024"], r"\(5/5/2024\).*no day"),
+        (
+            ["17/06/09 20:10:40", "17/06/14 1:02"],
+            r"\(17/06/09 20:10:40\).*four; if it comes last say --time-unit day-first$",
+        ),
+        (["17/06/17"], r"year of two digits.* say --time-unit day-first$"),
+        (["01/02/03"], r"year of two digits.* say --time-unit day-first or --time-unit month-first$"),
+        (["99-12-31", "01-01-01"], r"year of two digits.* write it with four$"),
+    ],
+)
+def test_an_order_that_nothing_tells_is_asked_for(dates: list[str], message: str) -> None:
+    with pytest.raises(DataError, match=f"^the dates in the column sent {message}" if message[0] == "\\" else message):
+        order_of(pl.Series(dates), "sent")

@@ -7,10 +7,10 @@ from decimal import Decimal
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recollect.data.tables.times import TimeUnit, earliest_count, find_unit, in_another_unit, read_times
+from recollect.data.tables.times import DAY, TimeUnit, earliest_count, find_unit, in_another_unit, read_times
 from recollect.errors import DataError
 
 NOON = 1_714_564_800 * 10**9  # 2024-05-01T12:00:00Z
@@ -43,6 +43,21 @@ NOON = 1_714_564_800 * 10**9  # 2024-05-01T12:00:00Z
         ("1677-12-31", None),
         ("2262-01-01T00:00:00", None),
         ("2024-02-30", None),
+        ("2024 5 1 12:00", NOON),
+        ("2024050112", NOON),
+        ("202405011200", NOON),
+        ("20240501120000", NOON),
+        ("20240501120000.0", NOON),
+        ("2024050124", None),
+        ("2024053212", None),
+        ("202405011", None),
+        ("1712122312", None),  # a count of seconds: April 2024
+        ("2024115", None),
+        ("24-05-01", None),
+        ("202-05-01T12:00:00Z", None),
+        ("1-1-1", None),
+        ("24-05-01 12:00", None),
+        ("02024-05-01", None),
         ("2024", None),
         ("yesterday", None),
         ("", None),
@@ -78,8 +93,9 @@ def test_texts_as_python_writes_them(moments: list[datetime.datetime]) -> None:
     assert read_times(spaced, "datetime").to_list() == [nanoseconds(moment) for moment in moments]
 
 
+DAYS = ["2024-05-01", "20240501", "2024-02-30", "2261-12-31", "2262-01-01", "1677-12-31", "1678-01-01", "202-05-01"]
 pieces = st.tuples(
-    st.sampled_from(["2024-05-01", "20240501", "2024-02-30", "2261-12-31", "2262-01-01", "1677-12-31", "1678-01-01"]),
+    st.sampled_from(DAYS),
     st.sampled_from(["T", " ", "t", ""]),
     st.sampled_from(["12", "12:30", "1230", "12:30:45", "123045", "23:59:60", "24:00:00", "00:30:00", ""]),
     st.sampled_from(["", ".5", ".123456789", ".1234567891", ","]),
@@ -88,10 +104,23 @@ pieces = st.tuples(
 
 
 @given(pieces)
+@example("1677-12-31 23:59:60")
+@example("2261-12-31T23:59:60")
 def test_whatever_the_quick_way_reads_the_slow_one_reads_alike(text: str) -> None:
     alone = read_times(pl.Series([text]), "datetime").to_list()
     # Nonsense beside it forbids the quick way.
     assert read_times(pl.Series(["nonsense", text]), "datetime").to_list() == [None, *alone]
+
+
+@given(
+    st.from_regex(
+        r"\A[+-]?\d{1,5}-\d{1,2}-\d{1,2}([T ]\d{2}:\d{2}(:\d{2}(\.\d)?)?(Z|\+01:00)?)?\Z", alphabet="012459TZ -+:."
+    )
+)
+def test_only_a_year_of_four_digits_is_one(text: str) -> None:
+    """The others would come out as some moment of other centuries."""
+    found = read_times(pl.Series([text]), "datetime")[0]
+    assert found is None or abs(found / (365.2425 * DAY) + 1970 - int(text[:4])) < 1.01
 
 
 def test_the_hour_that_comes_twice_is_told_apart() -> None:
@@ -196,6 +225,26 @@ def test_dates_of_eight_digits_are_dates() -> None:
     assert read_times(pl.Series([20240501.5]), "datetime").to_list() == [None]
     assert find_unit(pl.Series([20240501, 20240502]), "day") == "datetime"
     assert read_times(pl.Series([20240501]), "datetime").to_list() == [NOON - 43_200 * 10**9]
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.Float64, pl.String])
+@pytest.mark.parametrize("layout", ["%Y%m%d", "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S"])
+def test_dates_with_hours_of_digits_alone_are_dates(layout: str, dtype: type[pl.DataType]) -> None:
+    moments = [datetime.datetime(2024, 1, 27) + datetime.timedelta(hours=hours) for hours in range(0, 240, 24)]
+    values = pl.Series([int(f"{moment:{layout}}") for moment in moments]).cast(dtype)
+    assert find_unit(values, "when") == "datetime"
+    assert read_times(values, "datetime").to_list() == read_times(pl.Series(moments), "datetime").to_list()
+    # A mistyped one is a bad row: it makes no counts of the others.
+    mistyped = pl.concat([values, values, values[:1].cast(pl.String).str.replace("20240127", "20241327").cast(dtype)])
+    assert find_unit(mistyped, "when") == "datetime"
+    assert read_times(mistyped, "datetime").is_null().to_list() == [False] * 20 + [True]
+
+
+@given(st.lists(st.integers(0, 1_900_000_000), min_size=1), st.sampled_from([1, 1000]))
+def test_counts_of_our_time_are_no_dates(seconds: list[int], factor: int) -> None:
+    counts = pl.Series([1_712_122_312 * factor, *(each * factor for each in seconds)])
+    assert find_unit(counts[:1], "when") == ("seconds" if factor == 1 else "milliseconds")
+    assert read_times(counts.filter(counts >= 10**9), "datetime").null_count() == counts.filter(counts >= 10**9).len()
 
 
 @pytest.mark.parametrize(
