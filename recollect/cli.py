@@ -189,3 +189,7 @@ def main() -> None:
 def _fail(message: str) -> NoReturn:
     typer.echo(f"recollect: {' '.join(message.split())}", err=True)
     sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -90,6 +90,15 @@ def test_version() -> None:
     assert invoke("--version").output == f"recollect {recollect.__version__}\n"
 
 
+@pytest.mark.parametrize("module", ["recollect", "recollect.cli"])
+def test_python_runs_it_too(module: str) -> None:
+    """Who runs it as a module must not take silence for success."""
+    command = [sys.executable, "-m", module]
+    shown = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout
+    assert shown == f"recollect {recollect.__version__}\n"
+    assert subprocess.run([*command, "nonsense"], capture_output=True).returncode == 2
+
+
 @pytest.mark.parametrize(
     "args",
     [
