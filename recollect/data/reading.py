@@ -79,7 +79,11 @@ class Summary:
 
 def first_rows(source: Any, count: int = FIRST_ROWS) -> pl.DataFrame:
     """The first rows of a table, from which `infer_schema` makes a schema to be confirmed."""
-    return open_table(source).first_rows(count)
+    table = open_table(source)
+    rows = table.first_rows(count)
+    if rows.is_empty():
+        raise DataError(f"{table.name} has no rows: give a table with rows")
+    return rows
 
 
 @dataclass
@@ -188,7 +192,7 @@ def read_events(
         raise SettingError(f"chunk_rows is {chunk_rows}: it must be at least 1")
     table = open_table(source)
     if schema is None:
-        schema = infer_schema(table.first_rows(FIRST_ROWS))
+        schema = infer_schema(first_rows(source))
     path = None if bad_rows != "file" else _bad_rows_file(source, bad_rows_file)
     return Reading(table, schema, chunk_rows, bad_rows, path, labels, every_column, repeated_ids)
 

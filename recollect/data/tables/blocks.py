@@ -28,8 +28,14 @@ TYPES: dict[str, pl.DataType] = {
 }
 """What polars is asked for where something is hoped for."""
 
-COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-"""What such files begin with."""
+SKIPPABLE = tuple(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))
+COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"} | dict.fromkeys(SKIPPABLE, "zstd")
+"""What such files begin with: those of pzstd with a frame to be skipped, which says how long the next one is."""
+
+TOO_LONG = "too much memory"
+"""What the unpacker of zstd says where it would have to remember more than 128 MB."""
+
+LONG_REMEDY = "pack it again without --long, or unpack it first with zstd -d --long=31"
 
 EndOf = Callable[[bytes], int]
 """Where the last whole row of a block ends, which begins with a row; 0 if there is no end."""
@@ -60,7 +66,8 @@ def _whole_rows(path: Path, block_bytes: int, end_of: EndOf) -> Iterator[bytes]:
             try:
                 buffer = _with_more(rest, file, block_bytes)
             except OSError as error:
-                raise DataError(f"{path} can't be unpacked to its end ({error}): copy it again") from error
+                remedy = LONG_REMEDY if TOO_LONG in f"{error}" else "copy it again"
+                raise DataError(f"{path} can't be unpacked to its end ({error}): {remedy}") from error
             found = buffer.getvalue()
             if len(found) == len(rest):
                 break

@@ -6,6 +6,7 @@ up, is gone through row by row, to name the broken ones. Knows nothing of what c
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ class Csv:
             raise DataError(
                 f"{self.place}1: the names of the columns are not UTF-8: write the file as UTF-8"
             ) from error
-        separator = max(",;\t", key=text.count)
+        separator = max(",;\t", key=re.sub(r'"[^"]*"', "", text).count)  # names may hold them, in quotes
         names = next(csv.reader(io.StringIO(text, newline=""), delimiter=separator), [])
         names = [name.strip() or f"column {index + 1}" for index, name in enumerate(names)]
         twice = sorted({name for name in names if names.count(name) > 1})

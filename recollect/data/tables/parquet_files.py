@@ -5,7 +5,7 @@ of what columns mean.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recollect.data.tables.ahead import two_at_a_time
-from recollect.data.tables.raw import Columns, NumberedRows, RawChunk, check_columns, column_of, numbered
+from recollect.data.tables.raw import Columns, NumberedRows, RawChunk, check_columns, check_types, column_of, numbered
 from recollect.errors import DataError
 
 FEW_BYTES = 2
@@ -84,6 +84,9 @@ class ParquetTable(NumberedRows):
         except (PermissionError, FileNotFoundError):
             raise  # nothing that a copy would mend
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, OSError) as error:
+            with suppress(pa.ArrowException, OSError):  # unless this can't be read either
+                schema = pq.read_schema(self.path)
+                check_types(self.name, schema, schema.names)
             raise DataError(f"{self.path} can't be read as Parquet ({error}): copy it again") from error
 
 

@@ -1,11 +1,12 @@
 """Rows as they were found, before anyone asked what they mean: what every kind of table is taken apart into."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from recollect.errors import DataError
@@ -99,3 +100,29 @@ def check_columns(name: str, wanted: Iterable[str], there: Sequence[str]) -> Non
             f"{name} has no column {', '.join(missing)}; its columns are {', '.join(there)}: "
             "name those that are there, or read another table"
         )
+
+
+UNREADABLE = (
+    pa.types.is_decimal256,
+    pa.types.is_interval,
+    pa.types.is_large_list_view,
+    pa.types.is_list_view,
+    pa.types.is_run_end_encoded,
+    pa.types.is_union,
+)
+"""Types of Arrow that polars has nothing for: it refuses some, and crashes at others."""
+
+
+def is_unreadable(kind: pa.DataType) -> bool:
+    """Whether it is one of these, or has one inside."""
+    inner = (kind.field(place).type for place in range(kind.num_fields))
+    return any(is_one(kind) for is_one in UNREADABLE) or any(map(is_unreadable, inner))
+
+
+def check_types(name: str, schema: pa.Schema, wanted: Container[str]) -> None:
+    for each in schema:
+        if each.name in wanted and is_unreadable(each.type):
+            raise DataError(
+                f"{name} has a column {each.name} of {each.type}, which can't be read: cast it to another type, "
+                "such as float64 or string, or leave it out of the table"
+            )

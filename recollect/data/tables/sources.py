@@ -3,7 +3,7 @@
 Frames and Parquet files keep the types of their columns. pandas is never imported: a frame of it brings it along.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +16,16 @@ import pyarrow as pa
 from recollect.data.tables.csv_files import Csv
 from recollect.data.tables.json_lines import JsonLines
 from recollect.data.tables.parquet_files import ParquetTable
-from recollect.data.tables.raw import Columns, NumberedRows, RawChunk, Table, check_columns, numbered
+from recollect.data.tables.raw import (
+    Columns,
+    NumberedRows,
+    RawChunk,
+    Table,
+    check_columns,
+    check_types,
+    is_unreadable,
+    numbered,
+)
 from recollect.errors import DataError
 
 JSON_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
@@ -77,12 +86,18 @@ class ArrowTable(NumberedRows):
             raise _two_of_a_name(twice[0])
 
     def first_rows(self, count: int) -> pl.DataFrame:
-        return _of_arrow(self.table.slice(0, count))
+        return self._read(self.table.slice(0, count), self.table.column_names)
 
     def chunks(self, columns: Columns, chunk_rows: int) -> Iterator[RawChunk]:
         check_columns(self.name, columns, self.table.column_names)
         for row in range(0, self.table.num_rows, chunk_rows):
-            yield numbered(_of_arrow(self.table.slice(row, chunk_rows)), row)
+            yield numbered(self._read(self.table.slice(row, chunk_rows), columns), row)
+
+    def _read(self, rows: pa.Table, wanted: Container[str]) -> pl.DataFrame:
+        check_types(self.name, rows.schema, wanted)
+        frame = pl.from_arrow(rows.drop_columns([each.name for each in rows.schema if is_unreadable(each.type)]))
+        assert isinstance(frame, pl.DataFrame)
+        return frame
 
 
 @dataclass(frozen=True)
@@ -98,12 +113,6 @@ class PandasTable(NumberedRows):
         check_columns(self.name, columns, [str(name) for name in self.frame.columns])
         for row in range(0, len(self.frame), chunk_rows):
             yield numbered(_of_pandas(self.frame.iloc[row : row + chunk_rows]), row)
-
-
-def _of_arrow(table: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(table)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
 
 
 def _of_pandas(frame: Any) -> pl.DataFrame:
@@ -138,10 +147,11 @@ def _of_pandas_column(values: Any) -> pl.Series:
         array = pa.Array.from_pandas(values)
         # Of dates and datetimes Arrow makes dates.
         as_texts = pa.types.is_date(array.type) and any(isinstance(value, datetime) for value in values)
+        as_texts |= is_unreadable(array.type)  # such as decimals with many digits
     except (pa.ArrowException, OverflowError, UnicodeError):
         as_texts = True
     if as_texts:
-        # Values of several types: as texts, so that each can be judged for itself.
+        # Values of several types, or of one that can't be read: as texts, so that each can be judged for itself.
         array = pa.array([None if is_missing(value) else _text(value) for value in values], pa.string())
     column = pl.from_arrow(array)
     assert isinstance(column, pl.Series)

@@ -24,6 +24,22 @@ def test_lines_of_rows_that_span_several(tmp_path: Path, monkeypatch: pytest.Mon
     assert np.concatenate([chunk.rows for chunk in chunks]).tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ('time,label,"a;b;c;d"', ["time", "label", "a;b;c;d"]),
+        ('"Price, EUR";"Qty, kg, net";label', ["Price, EUR", "Qty, kg, net", "label"]),
+        ('"a ""b,c"", d"\tlabel', ['a "b,c", d', "label"]),
+        ('"a\n,,b";c', ["a\n,,b", "c"]),
+        ("label", ["label"]),
+    ],
+)
+def test_separators_inside_of_names_are_none(tmp_path: Path, header: str, names: list[str]) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(header + "\n", newline="")
+    assert Csv(path).header(path.read_bytes())[0] == names
+
+
 def test_numbers_come_as_hoped_or_as_texts(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     for last, dtype in (("2.5", pl.Float64), ("cheap", pl.String)):
