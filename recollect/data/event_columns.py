@@ -146,7 +146,7 @@ def event_embedding(values: pl.Series, width: int, faults: Faults) -> pl.Series:
     faults.add(
         (lengths != width).fill_null(False),
         f"wrong width: {name}",
-        lambda index: f"{name} has {lengths[index]} numbers, the first rows have {width}",
+        lambda index: f"{name} has {lengths[index]} numbers where {width} are read: mend it, or leave it out",
     )
     finite = lists.list.eval(pl.element().is_finite().fill_null(False)).list.all()
     faults.add(

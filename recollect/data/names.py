@@ -1,7 +1,8 @@
 """Names: labels, ids and categories as texts that are compared, the same however a file or a program wrote them.
 
 5, 5.0 and "5.000" are one name, and so are true, True and TRUE, and spaces around one are none of it: JSON, Parquet and
-pandas each have a way of their own.
+pandas each have a way of their own. Fractions are not touched: a text "1.50" and a number 1.5 are two names, because
+the texts 3.10 and 3.1 may be two versions.
 """
 
 import re

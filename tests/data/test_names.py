@@ -21,6 +21,12 @@ def test_few_texts_are_folded_as_many_are(texts: list[str | None]) -> None:
     assert (few.to_list(), few.name, few.dtype) == (many.to_list()[: len(texts)], "x", pl.String)
 
 
+def test_fractions_stay_as_they_are_written() -> None:
+    """They may be versions."""
+    versions = ["3.1", "3.10", "3.100", "-1.50"]
+    assert folded(pl.Series(versions)).to_list() == [name_of(each) for each in versions] == versions
+
+
 def test_whole_numbers_and_truths() -> None:
     assert folded(pl.Series(["5.0", "1.000", "0.50", None, "TRUE", "x"])).to_list() == [
         "5",
