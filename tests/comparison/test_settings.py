@@ -86,6 +86,8 @@ def test_a_cutoff_is_a_share_or_a_moment() -> None:
         cutoff_from("1.5", False)
     with pytest.raises(SettingError, match="2019-01-01"):
         cutoff_from("spring", False)
+    with pytest.raises(SettingError, match="'24-06-01' can't be read as a moment: give a date such as"):
+        moment_from("24-06-01", False)
     with pytest.raises(SettingError, match="is no number"):
         cutoff_from("2019-01-01", True)
 
