@@ -80,9 +80,8 @@ def history_schema(model: Trained) -> Schema:
     features = tuple(
         Column(spec.name, types[spec.kind], () if spec.kind == "categorical" else (spec.width,)) for spec in model.specs
     )
-    words = intake_of(model).words
-    if words is not None and words.terms:
-        features += (Column(TERMS, "int32", (words.num_terms,)),)
+    if num_terms := intake_of(model).num_terms:
+        features += (Column(TERMS, "int32", (num_terms,)),)
     plain = intake_of(model).schema.plain_times
     return Schema(
         Key(model.keys.key_dim, function=model.keys.fingerprint),

@@ -15,8 +15,8 @@ Features = dict[str, Tensor]
 """Named features. Embedded and numeric ones are floats `[*lead, width]`, categorical ones integers `[*lead]`."""
 
 TERMS = "terms"
-"""Beside the features of a text there may be its words as integers `[*lead, terms]`, -1 for none, in columns of this
-name. No network reads them, so no spec tells of them."""
+"""Beside the features there may be the words of texts and the values of categories as integers `[*lead, terms]`, -1 for
+none, in columns of this name. No network reads them, so no spec tells of them."""
 
 MOST_CLASSES_OF_TERMS = 10
 """With more classes there are no terms: what is fitted to them would take seconds."""

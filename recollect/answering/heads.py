@@ -55,8 +55,11 @@ CORRECTING = 64
 RECENT = Window(items=1024)
 LONG = Window(items=8192)
 NEWEST = (1024, 4096)
-"""How many of the newest items those heads look back on that are fitted anew as labels come: regressions, of which the
-longer one reads the words of texts as well, trees and pools."""
+"""How many of the newest items those heads look back on that are fitted anew as labels come: regressions, trees and
+pools."""
+
+FEW_TERMS = 16
+"""Of more terms a row, the words of texts, only the longer regression reads: a fit takes some tenths of a second."""
 
 
 @dataclass(frozen=True)
@@ -183,8 +186,9 @@ class Heads:
         self, inputs: Inputs, plain: Float[Tensor, "batch classes"], window: int
     ) -> tuple[Float[Tensor, "batch _"], Int[Tensor, " batch"]]:
         untrained = Untrained(self.lookup.view, self.untrained_from)
-        reads_words = TERMS in self.lookup.of_inputs and window == max(NEWEST)
-        terms = inputs.features[TERMS] if reads_words else None
+        terms = inputs.features[TERMS] if TERMS in self.lookup.of_inputs else None
+        if terms is not None and window < max(NEWEST) and terms.shape[1] > FEW_TERMS:
+            terms = None
         return self.regressions.answers(
             inputs.own_keys, plain, inputs.visible, window, untrained, self.record.plain, terms
         )

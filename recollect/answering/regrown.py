@@ -25,6 +25,9 @@ LEAST_ROWS = 20
 MANY_COLUMNS = 64
 """Of a text's columns each tree tries a part: all of them would take four times as long and find no more."""
 
+MOST_CATEGORIES = 64
+"""Of a column with more of them hardly one has the rows that a leaf takes, and a table of all takes long to read."""
+
 PLAIN = "(plain answer)"
 """The name of a feature beside those of the items."""
 
@@ -53,7 +56,8 @@ class Regrown:
         `plain_of_items` is by stored row."""
         if plain.shape[1] > MOST_CLASSES:
             return plain, torch.full((len(plain),), plain.shape[1])
-        make = partial(_grown, tuple(specs), untrained, plain_of_items)
+        read_by_trees = tuple(spec for spec in specs if spec.kind != "categorical" or spec.width <= MOST_CATEGORIES)
+        make = partial(_grown, read_by_trees, untrained, plain_of_items)
         read = _with_plain(features, plain)
 
         def say(trees: Trees) -> Float[Tensor, "batch _"]:

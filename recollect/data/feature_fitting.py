@@ -18,7 +18,7 @@ from recollect.data.names import Coded
 from recollect.data.schema import TableSchema
 from recollect.errors import DataError
 
-RARE = 5
+RARE = 2
 """A category of fewer rows than this shares a place with categories never seen: so that place is learned too."""
 
 MOST_CATEGORIES = 1000

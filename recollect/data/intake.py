@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 from jaxtyping import Float32
 from numpy.typing import NDArray
 from torch import Tensor
@@ -22,9 +23,10 @@ from recollect.data.features import FeatureMap
 from recollect.data.schema import TableSchema
 from recollect.data.splits import known_before_the_newest
 from recollect.data.tables.raw import column_of
+from recollect.data.terms import category_terms
 from recollect.data.words import Words, fit_words
 from recollect.errors import SettingError
-from recollect.records import Features, FeatureSpec
+from recollect.records import MOST_CLASSES_OF_TERMS, TERMS, Features, FeatureSpec
 
 Embeddings = Mapping[str, NDArray[Any]]
 
@@ -33,13 +35,20 @@ Embeddings = Mapping[str, NDArray[Any]]
 class Intake:
     """Call it with columns of raw rows. Texts are embedded by `embedder`, which had this fingerprint when the features
     were fitted; None where there are no texts, or where it was not written down. `words` scores texts by their words;
-    None where there are none, or they don't tell the label."""
+    None where there are none, or they don't tell the label. The values of the columns `valued` are terms, as words are:
+    what nobody had met before the cutoff, or hardly ever, is told apart by them alone."""
 
     schema: TableSchema
     features: FeatureMap
     embedder: EmbedderSpec | None
     fingerprint: str | None = None
     words: Words | None = None
+    valued: tuple[str, ...] = ()
+
+    @property
+    def num_terms(self) -> int:
+        """How many terms a row has at most."""
+        return len(self.valued) + (0 if self.words is None else self.words.num_terms)
 
     @property
     def specs(self) -> tuple[FeatureSpec, ...]:
@@ -53,7 +62,12 @@ class Intake:
         if embeddings is None:
             embeddings = self.embed(columns)
         features = self.features(columns, embeddings)
-        return features if self.words is None else features | self.words(columns, progress=progress)
+        if self.words is not None:
+            features |= self.words(columns, progress=progress)
+        if self.valued:
+            values = torch.from_numpy(category_terms(columns, self.valued))
+            features[TERMS] = torch.cat([features[TERMS], values], dim=1) if TERMS in features else values
+        return features
 
     def embed(self, columns: pl.DataFrame, cache: Path | None = None) -> Embeddings:
         """Of the text columns; with a cache, what is in it is not embedded again.
@@ -78,6 +92,7 @@ class Intake:
             "embedder": None if self.embedder is None else asdict(self.embedder),
             "embedder_fingerprint": self.fingerprint,
             "words": None if self.words is None else self.words.to_json(),
+            "valued": list(self.valued),
         }
 
     @staticmethod
@@ -90,6 +105,7 @@ class Intake:
             None if embedder is None else EmbedderSpec(**embedder),
             plain["embedder_fingerprint"],
             None if plain["words"] is None else Words.restored(plain["words"], of_words or {}),
+            tuple(plain["valued"]),
         )
 
 
@@ -142,7 +158,8 @@ def fit_intake(
     words = None
     if schema.text:
         words = fit_words(columns, schema.text, labels, *known_before_the_newest(past, time, known_at))
-    return Intake(schema, features, spec, fingerprint, words)
+    valued = schema.categorical if len(np.unique(labels[past])) <= MOST_CLASSES_OF_TERMS else ()
+    return Intake(schema, features, spec, fingerprint, words, valued)
 
 
 def _embed(texts: list[str], embedder: Embedder) -> Float32[np.ndarray, "texts width"]:

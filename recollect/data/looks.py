@@ -13,7 +13,7 @@ from recollect.data.tables.times import LARGEST, MOSTLY_MOMENTS, share_of_moment
 
 WORDS_OF_TEXT = 3  # on average; fewer is a name or a code
 MISTAKES = 0.01  # where more of the texts are no numbers, they are no column of numbers
-OFTEN = 0.5  # texts of which fewer than this share differ are categories
+OFTEN = 0.8  # texts of which fewer than this share differ are categories: their names come again, if seldom
 DIFFERENT_TEXTS = 0.2  # fewer different ones are phrases that repeat: categories too
 AMONG = 1000  # of so many, the first: of more rows a smaller share differs, and texts would be something else
 
@@ -27,6 +27,7 @@ INDICES = ("unnamed: 0", "column 1", "index", "rownames")
 PANDAS_INDEX = r"__index_level_\d+__"
 """What pandas calls an index that has no name in a file of Parquet."""
 
+IDENTIFIER = "an identifier, or declare it categorical"
 NUMBER_TEXTS = "numbers written as texts that hardly repeat: an identifier, or declare it numeric"
 A_TIME = "not the row's time: make a number of it, such as the hour or the days since, to have it read"
 
@@ -38,7 +39,7 @@ def looks_of(values: pl.Series) -> tuple[str, str]:
     kind = values.dtype
     present = values.drop_nulls()
     if present.is_empty():
-        return "ignored", "no value in the first rows"
+        return "ignored", "no value in the first rows: declare what it is, to have it read"
     if kind == pl.Boolean:
         return "categorical", "true or false"
     highest = present.max() if kind.is_integer() else None
@@ -68,7 +69,7 @@ def numbers_rows(values: pl.Series) -> bool:
 def _looks_of_numbers(present: pl.Series) -> tuple[str, str]:
     if present.dtype.is_integer() and is_called_id(present.name):
         if present.n_unique() > OFTEN * len(present):
-            return "ignored", "numbers that name something and hardly repeat: an identifier"
+            return "ignored", f"numbers that name something and hardly repeat: {IDENTIFIER}"
         return "categorical", "numbers that name something"
     return "numeric", "numbers"
 
@@ -109,7 +110,7 @@ def _looks_of_texts(present: pl.Series) -> tuple[str, str]:
         return "ignored", hint
     if share_of_moments(some) > MOSTLY_MOMENTS:
         return "ignored", A_TIME
-    return "ignored", f"short texts that hardly repeat ({different} in {len(present)} rows): an identifier"
+    return "ignored", f"short texts that hardly repeat ({different} in {len(present)} rows): {IDENTIFIER}"
 
 
 def _looks_of_number_texts(present: pl.Series) -> str:

@@ -1,22 +1,25 @@
-"""Which words and pairs of words stand in a text, by their hashes. Nothing is fitted: words that nobody knew when a
-model was trained have theirs too. Knows texts; not what their words tell.
+"""Which words and pairs of words stand in a text, and which values columns of categories have, by their hashes. Nothing
+is fitted: what nobody knew when a model was trained has its hash too. Knows no labels, nor what any of it tells.
 """
 
 import re
+import zlib
 from collections.abc import Sequence
 from functools import cache
 from itertools import islice
 from typing import Any
 
 import numpy as np
+import polars as pl
 from jaxtyping import Int32
 from numpy.typing import NDArray
 
+from recollect.data.columns import needed_column, texts_of
 from recollect.data.embedding_cache import clean_text
 from recollect.errors import SettingError
 
 BUCKETS = 1 << 24
-"""Words and pairs are known by hashes below this: few enough of them meet in one."""
+"""Words, pairs and values are known by hashes below this: few enough of them meet in one."""
 
 MOST_WORDS = 128
 """Of a text its first words are kept, so many or fewer: all rows have the same width."""
@@ -41,6 +44,17 @@ def first_terms(texts: Sequence[str | None], words: int) -> Int32[np.ndarray, "t
         each = np.diff(counts.indptr)
         place = np.arange(counts.nnz) - np.repeat(counts.indptr[:-1], each)
         found[np.repeat(rows, each), place] = counts.indices
+    return found
+
+
+def category_terms(table: pl.DataFrame, names: Sequence[str]) -> Int32[np.ndarray, "rows columns"]:
+    """The value of each row in each of some columns; one that is missing is a value as well."""
+    found = np.empty((table.height, len(names)), np.int32)
+    for place, name in enumerate(names):
+        values = texts_of(needed_column(table, name))
+        different = values.unique()
+        hashes = [zlib.crc32(f"{name}={value}".encode()) % BUCKETS for value in different.to_list()]
+        found[:, place] = values.replace_strict(different, hashes, return_dtype=pl.Int32).to_numpy()
     return found
 
 

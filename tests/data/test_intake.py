@@ -13,7 +13,9 @@ from recollect.data.features import WORDS
 from recollect.data.intake import Intake, _loaded, embed_now, embed_texts, fit_intake
 from recollect.data.schema import TableSchema
 from recollect.data.splits import held_out_from
+from recollect.data.terms import category_terms
 from recollect.errors import SettingError
+from recollect.records import MOST_CLASSES_OF_TERMS, TERMS
 from tests.data.hashing_embedder import HashingEmbedder
 from tests.data.test_word_scores import praise
 from tests.data.tiny_qwen import save_tiny_qwen
@@ -51,6 +53,40 @@ def test_a_table_without_texts_needs_no_embedder(monkeypatch: pytest.MonkeyPatch
     assert intake.words is None
     assert intake.fingerprint is None
     assert as_saved(intake).embed(numbers) == {}
+
+
+def test_values_of_categories_are_terms_for_a_few_classes() -> None:
+    table = pl.DataFrame({"shop": list("aabbc"), "x": [1.0, 2.0, 3.0, 4.0, 5.0]})
+    schema = TableSchema(numeric=("x",), categorical=("shop",))
+    intake = fit_intake(table, np.arange(4), schema, None, {}, np.arange(4) % 2, *TIMES[:, :5])
+    assert as_saved(intake) == intake
+    assert intake.num_terms == 1
+    shops = intake(table)[TERMS][:, 0].tolist()
+    assert len({*shops}) == 3  # that of the last row was never met before the cutoff
+    many = np.arange(MOST_CLASSES_OF_TERMS + 1)
+    tall = pl.concat([table] * 3)[: len(many)]
+    times = np.tile(many, (2, 1))
+    assert TERMS not in fit_intake(tall, many, schema, None, {}, many, *times)(table)
+
+
+def test_terms_of_texts_and_of_categories_stand_side_by_side() -> None:
+    texts, labels = praise(200, seed=0)
+    table = pl.DataFrame({"words": texts, "shop": ["a", "b"] * 100})
+    schema = TableSchema(text=("words",), categorical=("shop",))
+    with_words = fit_intake(
+        table,
+        np.arange(200),
+        schema,
+        "wordllama",
+        embed_now(table, schema, "wordllama"),
+        labels,
+        *np.tile(np.arange(200), (2, 1)),
+    )
+    assert with_words.words is not None
+    terms = with_words(table[:2])[TERMS]
+    assert terms.shape == (2, with_words.num_terms)
+    assert with_words.num_terms == with_words.words.num_terms + 1
+    assert torch.equal(terms[:, -1:], torch.from_numpy(category_terms(table[:2], ["shop"])))
 
 
 def test_an_embedder_that_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

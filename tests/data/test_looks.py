@@ -62,7 +62,7 @@ def test_looks_come_with_a_reason() -> None:
         "numbers": [1.5, 2.5],
         "lists of 2 numbers": ["[1, 2]", "[3, 4]"],
         A_TIME: pl.Series([0, 1]).cast(pl.Date),
-        "no value in the first rows": [None, None],
+        "no value in the first rows: declare what it is, to have it read": [None, None],
     }
     assert [looks_of(pl.Series("x", values))[1] for values in looks.values()] == list(looks)
     moments = [f"2024-05-{day:02d}T08:00:00+0{day % 3}:00" for day in range(1, 30)]

@@ -3,10 +3,11 @@
 from itertools import pairwise
 
 import numpy as np
+import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.data.terms import BUCKETS, first_terms, num_terms, term_counts
+from recollect.data.terms import BUCKETS, category_terms, first_terms, num_terms, term_counts
 
 TEXTS = st.lists(st.one_of(st.none(), st.text(alphabet="aB .éİ", max_size=30)), max_size=6)
 
@@ -49,3 +50,14 @@ def test_no_more_than_the_first_words_count() -> None:
 def test_no_texts_have_no_rows_and_empty_ones_no_terms() -> None:
     assert first_terms([], 3).shape == (0, 5)
     assert (first_terms([None, "", " .. "], 3) == -1).all()
+
+
+def test_a_value_of_a_category_is_a_term_of_its_column_however_it_is_stored() -> None:
+    table = pl.DataFrame({"shop": ["a", "b", None, "a"], "city": ["a", "a", "b", "b"]})
+    shops, cities = category_terms(table, ["shop", "city"]).T.tolist()
+    assert len({*shops}) == 3  # what is missing is a value too
+    assert shops[0] == shops[3]
+    assert not {*shops} & {*cities}  # the same name in another column is another value
+    stored = table.with_columns(pl.col("shop").cast(pl.Categorical))
+    assert category_terms(stored, ["shop", "city"])[:, 0].tolist() == shops
+    assert category_terms(table[1:2], ["shop"]).tolist() == [[shops[1]]]  # whoever else is there

@@ -4,13 +4,17 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
 from recollect.config import recipe_named
+from recollect.data.intake import fit_intake
+from recollect.data.schema import TableSchema
 from recollect.errors import SettingError
 from recollect.evaluation.replay import replay
 from recollect.evaluation.stream import Stream
+from recollect.evaluation.table_stream import make_stream
 from recollect.records import FeatureSpec
 from recollect.training.fit import Fitted, Sizes, fit, history_of, sizes_for
 from recollect.training.slots import calibrated_sharpness
@@ -52,6 +56,21 @@ def test_after_a_change_history_answers_and_weights_stay() -> None:
 
     assert accuracy(result.head("no_context")) < 0.2
     assert accuracy(result.log_probs) > 0.75
+
+
+def test_values_that_nobody_had_met_before_the_cutoff_are_told_apart_by_their_labels() -> None:
+    """Shops of after the cutoff share one place in every feature; each says always the same of the label."""
+    count, cutoff = 1200, 400
+    generator = np.random.default_rng(0)
+    shop = generator.integers(0, 20, count) + np.where(np.arange(count) < cutoff, 0, 20)
+    table = pl.DataFrame({"shop": [f"shop {each}" for each in shop], "x": generator.normal(size=count)})
+    labels, time, schema = (shop // 2) % 2, np.arange(count), TableSchema(numeric=("x",), categorical=("shop",))
+    intake = fit_intake(table, np.arange(cutoff), schema, None, {}, labels, time, time)
+    rows = make_stream(table, intake, {}, labels, time, time, time // 200, cutoff, 2)
+    result = replay(trained(rows).live())
+    late = result.positions >= 800
+    said = result.log_probs[late].argmax(1)
+    assert float((said == torch.from_numpy(labels)[result.positions[late]]).float().mean()) > 0.9
 
 
 @pytest.mark.parametrize("late", [0.0, 30.0])
