@@ -91,11 +91,7 @@ def judge(
             f"{of_all[OURS]:.3f} right, {_called(frozen)} {of_all[frozen]:.3f}."
         )
     if refitted is not None and frozen is not None:
-        lines.append(
-            f"Refitting would have bought {100 * (found[refitted] - found[frozen]):+.1f} points over the best of what "
-            f"stays frozen ({refitted}, {found[refitted]:.3f}); history bought {100 * differences[frozen].value:+.1f} "
-            "without refitting."
-        )
+        lines.append(_bought(refitted, frozen, best_of(_refitted_too(names, never_refitted)), found))
     if never_refitted:
         who = ", ".join(sorted(never_refitted))
         lines.append(f"Never refitted, since too few rows were known in the span looked back on: {who}.")
@@ -104,6 +100,27 @@ def judge(
         lines.append(f"Best of those that learn from every label: {told}, {found[told]:.3f}.")
     apart, line = _how_far_apart(found, refits)
     return Verdict(helps, headline, lines + line, differences, apart)
+
+
+def _refitted_too(names: Collection[str], never_refitted: Collection[str]) -> list[str]:
+    """The frozen models of those families that were refitted as well."""
+    families = {name.split("_refit_")[0] for name in names if "_refit_" in name and name not in never_refitted}
+    return [name for name in names if name.endswith("_frozen") and name.removesuffix("_frozen") in families]
+
+
+def _bought(refitted: str, frozen: str, same: str | None, found: Accuracies) -> str:
+    """Over the best frozen model that was refitted too, `same`: where another is better still, that is no price of
+    refitting."""
+    if same is None:
+        return f"What refitting buys is not known: {refitted} ({found[refitted]:.3f}) has no frozen model beside it."
+    over = "the best of what stays frozen" if same == frozen else same
+    line = (
+        f"Refitting would have bought {100 * (found[refitted] - found[same]):+.1f} points over {over} ({refitted}, "
+        f"{found[refitted]:.3f}); history bought {100 * (found[OURS] - found[same]):+.1f} without refitting."
+    )
+    if same == frozen or frozen in RULES:
+        return line
+    return f"{line} But {_called(frozen)}, the best of what stays frozen, was not refitted."
 
 
 def _decided(

@@ -66,6 +66,23 @@ def test_who_was_never_refitted_tells_nothing_of_refitting() -> None:
     assert any("Never refitted" in line and "logreg_refit_period" in line for line in lines)
 
 
+def test_what_refitting_buys_is_told_of_those_that_were_refitted() -> None:
+    """Another family, frozen and better, says nothing of it."""
+    runs = {"recollect": wrong_at(*range(16)), "lightgbm_frozen": wrong_at(*range(40))}
+    runs |= {"logreg_frozen": wrong_at(*range(320)), "logreg_refit_period": wrong_at(*range(240))}
+    told = " ".join(judge(runs, LABELS, BINS).lines)
+    assert "Refitting would have bought +10.0 points over logreg_frozen (logreg_refit_period, 0.700); " in told
+    assert "; history bought +38.0 without refitting. But lightgbm_frozen, the best of what stays frozen, was " in told
+    both = judge(runs | {"lightgbm_refit_year": wrong_at(*range(32))}, LABELS, BINS)
+    bought = "Refitting would have bought +1.0 points over the best of what stays frozen (lightgbm_refit_year, 0.960)"
+    assert f"{bought}; history bought +3.0 without refitting." in both.lines
+    # A rule can't be refitted.
+    assert "was not refitted" not in " ".join(judge(runs | {"majority": wrong_at()}, LABELS, BINS).lines)
+    del runs["logreg_frozen"]
+    alone = "What refitting buys is not known: logreg_refit_period (0.700) has no frozen model beside it."
+    assert alone in judge(runs, LABELS, BINS).lines
+
+
 @pytest.mark.parametrize(
     ("ours", "frozen", "said"),
     [(0.6, 0.9, "No: lightgbm_frozen was right"), (0.8, 0.8, "No clear difference: Recollect and the best frozen")],
