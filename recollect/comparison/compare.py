@@ -10,7 +10,7 @@ import numpy as np
 
 from recollect import __version__
 from recollect.comparison.answers import write_every_answer
-from recollect.comparison.notes import AT_ONCE, delay_text, notes, reasons, window_note
+from recollect.comparison.notes import AT_ONCE, delay_text, notes, reasons, show, window_note
 from recollect.comparison.ours import Ours
 from recollect.comparison.page import write_page
 from recollect.comparison.runs import PARTS, Arrays, Kept, Runs, run_peers
@@ -176,8 +176,7 @@ def _show(report: dict[str, Any], out: Path) -> None:
     delay = report["label_delay"]
     if delay == AT_ONCE:
         delay += "; where they come later, say so with --label-delay or --known-at"
-    for note in (delay, *report["notes"]):
-        console.print(f"  note: {note}", style="dim")
+    show((delay, *report["notes"]))
     console.print(f"\nreport: {out / 'report.html'} (report.json and predictions.parquet beside it)")
 
 

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pytest
 
 from recollect.comparison.compare import Options, PeerSpans
 from recollect.comparison.notes import notes, reasons, window_note
 from recollect.comparison.spans import YEAR
 from recollect.data.inference import infer_schema
 from recollect.data.reading import read_all
+from recollect.data.schema import TableSchema
 from recollect.evaluation.table_stream import prepare
 from tests.evaluation.streams import make_stream
 
@@ -53,6 +55,58 @@ def test_how_a_late_class_fared_is_told(tmp_path: Path) -> None:
     told = [note for note in notes(prepared, answers) if note.startswith("class 'late'")]
     fared = "of 39 rows of it that had a precedent 25 were answered right"
     assert told == [f"class 'late' first comes after the cutoff (120.0); {fared}"]
+
+
+def test_a_class_that_never_comes_again_had_no_precedent(tmp_path: Path) -> None:
+    """What could be is not told where it can't be any more."""
+    labels = ["0", "1"] * 75 + ["once", "0"] + ["1", "0"] * 24
+    frame = pl.DataFrame({"x": [row % 7 for row in range(200)], "label": labels})
+    schema = infer_schema(frame)
+    events, _ = read_all(frame, schema)
+    prepared = prepare(events, schema, cutoff=100.0, bins=2, embedder=None, cache=tmp_path)
+    told = [note for note in notes(prepared, np.zeros((100, 3))) if note.startswith("class 'once'")]
+    assert told == ["class 'once' first comes after the cutoff (150.0); no row of it that was asked had a precedent"]
+
+
+def test_many_late_classes_are_told_of_in_one_line(tmp_path: Path) -> None:
+    """People who come and go are classes by the hundred."""
+    labels = ["0", "1"] * 50 + ["c"] * 10 + ["b"] * 20 + ["a"] * 30 + [f"once {row}" for row in range(10)] + ["0"] * 30
+    frame = pl.DataFrame({"x": [row % 7 for row in range(200)], "label": labels})
+    schema = infer_schema(frame)
+    events, _ = read_all(frame, schema)
+    prepared = prepare(events, schema, cutoff=100.0, bins=2, embedder=None, cache=tmp_path)
+    answers = np.zeros((100, len(prepared.classes)))
+    answers[:, prepared.classes.index("a")] = 1
+    (told,) = [note for note in notes(prepared, answers) if "after the cutoff" in note]
+    assert told == (
+        "13 classes first come after the cutoff: 70 of the 100 rows asked (70%) are theirs; 57 of these had a "
+        "precedent, of which 29 were answered right; the commonest are 'a' (30), 'b' (20), 'c' (10)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("classes", "read"), [(2, "only by what is fitted"), (11, "with more than 10 classes nothing")]
+)
+def test_values_that_nobody_had_met_are_told(tmp_path: Path, classes: int, read: str) -> None:
+    """They look alike to what was trained, whatever the labels after them say."""
+    rows = range(400)
+    frame = pl.DataFrame(
+        {
+            "shop": ["rare" if row == 7 else f"{'new' if row >= 280 else 'old'} {row % 3}" for row in rows],
+            "town": ["new" if row == 399 else None if row > 250 else f"old {row % 3}" for row in rows],
+            "label": [f"{row % classes}" for row in rows],
+        }
+    )
+    schema = TableSchema(label="label", categorical=("shop", "town"))
+    events, _ = read_all(frame, schema)
+    prepared = prepare(events, schema, cutoff=200.0, bins=2, embedder=None, cache=tmp_path)
+    told = [note for note in notes(prepared, np.zeros((200, classes))) if "missing" not in note]
+    assert told[0] == (
+        "rare and unknown values of shop share one place: 1 of the 200 rows before the cutoff are of rare ones"
+    )
+    assert told[1].startswith("60% of the rows after the cutoff have a value of shop that was never met before it: ")
+    assert read in told[1]
+    assert len(told) == 2
 
 
 def test_peers_are_called_after_what_they_really_look_back_on() -> None:
