@@ -88,6 +88,7 @@ def train(
     """
     settings = dict(locals())
     from recollect.cli_options import default_cache, only_columns, use_threads
+    from recollect.comparison.notes import of_columns, show
     from recollect.comparison.settings import cutoff_in, delay_from, read_table
     from recollect.data.embedding import EmbedderSpec
     from recollect.deployed import append_events, create_history, intake_of
@@ -141,13 +142,15 @@ def train(
         trained.save(model, force=force)
         write_config(settings, model)
         typer.echo(f"model: {model}")
+        told = of_columns(intake_of(trained))
+        show(told)
         if history is not None:
             with create_history(history, trained) as writer:
                 added = append_events(writer, trained, events, cache=cache).added
             found |= {"history": history, "items": added}
             typer.echo(f"history: {history}, {added} items")
     if as_json:
-        found |= {"rows": len(events), "classes": trained.classes, "schema": schema.roles()}
+        found |= {"rows": len(events), "classes": trained.classes, "schema": schema.roles(), "notes": told}
         echo_json({**found, **summary.to_json()})
 
 
@@ -244,9 +247,10 @@ def explain(
     history: HistoryOption,
     as_of: AsOfOption = None,
     row: Annotated[
-        list[int] | None, typer.Option(help="A row, from 0; may be repeated.", show_default="the first 5")
+        list[int] | None, typer.Option(help="A row of the table, from 0; may be repeated.", show_default="the first 5")
     ] = None,
     most: Annotated[int, typer.Option(min=1, help="Precedents to show of each.")] = 5,
+    bad_rows: BadRowsOption = "fail",
     cache: CacheOption = None,
     config: SharedConfigOption = None,
     as_json: JsonOption = False,
@@ -260,22 +264,19 @@ def explain(
     """
     from dataclasses import asdict
 
-    import numpy as np
     from rich.table import Table
 
     from recollect.console import plain_console
-    from recollect.errors import SettingError
 
-    deployed, events, moments, _ = _open(data, model, history, as_of, "fail", cache)
-    beyond = [each for each in row or () if not 0 <= each < len(events)]
-    if beyond:
-        raise SettingError(f"{data.name} has no row {beyond[0]}: it has {len(events)}, the first is 0")
-    chosen = np.array(row or range(min(5, len(events))), dtype=np.int64)
+    deployed, events, moments, summary = _open(data, model, history, as_of, bad_rows, cache)
+    chosen = _places(events, row, data.name, summary)
+    if summary.has_gaps:
+        typer.echo(f"{data.name}: {summary}", err=True)
     unit = "steps" if deployed.intake.schema.plain_times else "days"
     predictions = deployed.predict(events.columns[chosen], moments[chosen], most=most)
     for place, prediction in zip(chosen.tolist(), predictions, strict=True):
         if as_json:
-            echo_json({"row": place, "id": events.id[place], "age_unit": unit, **asdict(prediction)})
+            echo_json({"row": int(events.rows[place]), "id": events.id[place], "age_unit": unit, **asdict(prediction)})
             continue
         likely = ", ".join(f"{name} {value:.2f}" for name, value in prediction.probabilities.items())
         columns = ("precedent", "label", f"age ({unit})", "weight", "similarity")
@@ -284,6 +285,24 @@ def explain(
             cells = (found.age, found.weight, found.similarity)
             table.add_row(str(found.id), found.label, *(f"{value:.3f}" for value in cells))
         plain_console().print(table)
+
+
+def _places(events: "Events", asked: list[int] | None, name: str, summary: "Summary") -> Any:
+    """Of these rows of the table, or of the first few, among the events, which are in its order: a bad row is none."""
+    import numpy as np
+
+    from recollect.errors import SettingError
+
+    if not asked:
+        return np.arange(min(5, len(events)))
+    rows = len(events) + summary.bad.total()
+    places = np.minimum(np.searchsorted(events.rows, asked), len(events) - 1)
+    for row, found in zip(asked, events.rows[places].tolist(), strict=True):
+        if not 0 <= row < rows:
+            raise SettingError(f"{name} has no row {row}: it has {rows}, the first is 0")
+        if row != found:
+            raise SettingError(f"row {row} of {name} is a bad row and was left out: mend it first")
+    return places
 
 
 def replay(

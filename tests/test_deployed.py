@@ -175,6 +175,40 @@ def test_a_row_that_is_not_there_can_t_be_explained(place: Path) -> None:
     assert str(result.exception) == "new.csv has no row 140: it has 140, the first is 0"
 
 
+def test_a_row_is_explained_beside_a_bad_one(place: Path, tmp_path: Path) -> None:
+    """Rows are numbered as in the table, whatever is left out of it."""
+    lines = (place / "new.csv").read_text().splitlines()[:5]
+    (tmp_path / "some.csv").write_text("\n".join([*lines[:3], "nonsense", *lines[3:]]) + "\n")
+    where = ["--model", place / "model", "--history", place / "history"]
+
+    def explain(*arguments: Any) -> Any:
+        return CliRunner().invoke(app, ["explain", *map(str, [tmp_path / "some.csv", *where, *arguments])])
+
+    assert "--bad-rows skip" in str(explain("--row", 0).exception)
+    skip = ["--bad-rows", "skip", "--json"]
+    found = explain("--row", 4, "--row", 1, *skip)
+    assert [(each["row"], each["id"]) for each in map(json.loads, found.stdout.splitlines())] == [
+        (4, "263"),
+        (1, "261"),
+    ]
+    assert found.stderr == "some.csv: 4 rows read, 1 bad row left out (wrong number of values 1)\n"
+    assert [json.loads(line)["row"] for line in explain(*skip).stdout.splitlines()] == [0, 1, 3, 4]
+    assert str(explain("--row", 2, *skip).exception) == "row 2 of some.csv is a bad row and was left out: mend it first"
+    assert str(explain("--row", 5, *skip).exception) == "some.csv has no row 5: it has 5, the first is 0"
+
+
+def test_a_training_tells_of_columns_that_it_leaves_out(place: Path, tmp_path: Path) -> None:
+    """In the words of a comparison: whoever trains without one has to know too."""
+    table = pl.read_csv(place / "old.csv").with_columns(same=pl.lit(3.5), copy=pl.col("label") + "!")
+    table.write_csv(tmp_path / "old.csv")
+    arguments = ["train", tmp_path / "old.csv", "--label", "label", "--id", "id", "--steps", 2, "--model"]
+    lines = " ".join(run(*arguments, tmp_path / "one").split())
+    assert "note: column same is left out: always 3.5 before the cutoff" in lines
+    told = json.loads(out_of(*arguments, tmp_path / "two", "--json"))["notes"]
+    assert "column same is left out: always 3.5 before the cutoff" in told
+    assert any(note.startswith("column copy: each of its values comes with one label") for note in told)
+
+
 def test_train_and_ingest_speak_json(place: Path, tmp_path: Path) -> None:
     where = ["--model", tmp_path / "model", "--history", tmp_path / "history"]
     trained = json.loads(
