@@ -25,8 +25,8 @@ import numpy as np
 import polars as pl
 
 from recollect.data.feature_fitting import fit_features
-from recollect.data.features import FeatureMap
 from recollect.data.inference import infer_schema
+from recollect.data.intake import Intake
 from recollect.data.reading import first_rows, read_events
 from recollect.data.schema import TableSchema
 
@@ -71,11 +71,13 @@ def by_polars(path: Path) -> int:
 
 
 def by_us(path: Path, schema: TableSchema, without_texts: TableSchema) -> int:
-    features: FeatureMap | None = None
+    intake: Intake | None = None
     rows = 0
     for events in read_events(path, schema, bad_rows="skip"):
-        features = features or fit_features(events.columns, without_texts)
-        made = features(events.columns)
+        if intake is None:
+            features = fit_features(events.columns, without_texts)
+            intake = Intake(without_texts, features, None, valued=without_texts.categorical)
+        made = intake(events.columns, {})
         rows += len(events)
         assert all(len(values) == len(events) for values in made.values())
     return rows

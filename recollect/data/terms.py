@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from recollect.data.columns import needed_column, texts_of
 from recollect.data.embedding_cache import clean_text
+from recollect.data.names import Coded
 from recollect.errors import SettingError
 
 BUCKETS = 1 << 24
@@ -51,11 +52,20 @@ def category_terms(table: pl.DataFrame, names: Sequence[str]) -> Int32[np.ndarra
     """The value of each row in each of some columns; one that is missing is a value as well."""
     found = np.empty((table.height, len(names)), np.int32)
     for place, name in enumerate(names):
-        values = texts_of(needed_column(table, name))
-        different = values.unique()
-        hashes = [zlib.crc32(f"{name}={value}".encode()) % BUCKETS for value in different.to_list()]
-        found[:, place] = values.replace_strict(different, hashes, return_dtype=pl.Int32).to_numpy()
+        values = needed_column(table, name)
+        if values.dtype == pl.Categorical:
+            coded = Coded(values)
+            found[:, place] = coded.each(_value_terms(name, texts_of(coded.names)))
+        else:
+            texts = texts_of(values)
+            different = texts.unique()
+            terms = texts.replace_strict(different, _value_terms(name, different), return_dtype=pl.Int32)
+            found[:, place] = terms.to_numpy()
     return found
+
+
+def _value_terms(name: str, values: pl.Series) -> NDArray[np.int64]:
+    return np.array([zlib.crc32(f"{name}={value}".encode()) % BUCKETS for value in values.to_list()], np.int64)
 
 
 def term_counts(texts: Sequence[str]) -> Any:
