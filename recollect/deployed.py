@@ -151,7 +151,7 @@ def _check_classes(model: Trained, snapshot: Snapshot) -> None:
         )
 
 
-def _check_features(model: Trained, snapshot: Snapshot) -> None:
+def check_features(model: Trained, snapshot: Snapshot) -> None:
     """What a model reads of items has to be there, whoever made the keys."""
     there = {column.name: column for column in snapshot.schema.features}
     for column in history_schema(model).features:
@@ -169,7 +169,7 @@ class Deployed:
     def __init__(self, model: Trained, history: History, cache: Path | None = None) -> None:
         self.model, self.history, self.cache = model, history, cache
         self.intake = intake_of(model)
-        _check_features(model, history.snapshot)
+        check_features(model, history.snapshot)
         _check_classes(model, history.snapshot)
         self.live: Live = model.live()
         self.live.follow(history.snapshot)

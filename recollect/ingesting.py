@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Bool
 
 from recollect.data.events import Events
-from recollect.deployed import ROW, append_events, create_history, intake_of, raw_json
-from recollect.errors import ItemError
+from recollect.deployed import ROW, append_events, check_features, create_history, history_schema, intake_of, raw_json
+from recollect.errors import ItemError, SettingError
 from recollect.history.extent import Extent
 from recollect.history.reader import History
 from recollect.history.snapshot import Snapshot
@@ -53,6 +53,8 @@ def ingest_events(
     with create_history(history, model) if create else HistoryWriter.open(history) as writer:
         reader, known, happened = History.open(history), Extent(), Extent("time")
         classes = reader.refresh().classes
+        check_features(model, reader.snapshot)
+        _check_makes(model, reader.snapshot)
         for events in chunks:
             snapshot = reader.refresh()
             if schema.id is None or not timed:
@@ -73,6 +75,17 @@ def ingest_events(
                 versions = snapshot.versions(events.id.to_list())
                 differing += sum(1 for _ in _differences(events, versions, snapshot, timed=timed))
         return Ingested(added, there_already, differing, writer.version, reader.refresh().classes[len(classes) :])
+
+
+def _check_makes(model: Trained, snapshot: Snapshot) -> None:
+    """The other way round: what each item of a history has must be made of new rows as well."""
+    made = history_schema(model).features
+    others = [column.name for column in snapshot.schema.features if column not in made]
+    if others:
+        raise SettingError(
+            f"items of history {snapshot.url} have {', '.join(others)}, which this model doesn't make of rows: ingest "
+            "with the model that the history was made with, or make another history with recollect train --history"
+        )
 
 
 def _after_all(events: Events, new: Bool[np.ndarray, " events"], first: float) -> Events:

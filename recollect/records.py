@@ -18,6 +18,9 @@ TERMS = "terms"
 """Beside the features there may be the words of texts and the values of categories as integers `[*lead, terms]`, -1 for
 none, in columns of this name. No network reads them, so no spec tells of them."""
 
+FIRST_VALUE = 1 << 24
+"""Words are hashed to integers below this, values of categories to such from there on."""
+
 MOST_CLASSES_OF_TERMS = 10
 """With more classes there are no terms: what is fitted to them would take seconds."""
 

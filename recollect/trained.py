@@ -39,7 +39,7 @@ class Trained:
     """A system with its recipe, the shape of its data, its keys and its clock. `classes` names those of training by
     code; `window` is how many items back it looks, None for all; `intake` makes features of raw rows, where it was
     trained on some; `trees` are None where there was nothing to grow them on, or they did harm; `pool` weighs the
-    heads, None for evenly; with `terms` regressions over the newest items read the words of texts.
+    heads, None for evenly; with `terms` regressions over the newest items read words of texts and values of categories.
     """
 
     system: RetrievalSystem

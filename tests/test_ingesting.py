@@ -37,6 +37,23 @@ def test_where_rows_have_no_time_new_ones_come_after_all_that_is_there(tmp_path:
     assert not early.str.starts_with("new").any()
 
 
+@pytest.mark.parametrize(("of_history", "of_model"), [("x", "z"), ("z", "x")])
+def test_a_model_that_makes_other_features_of_rows_is_refused(tmp_path: Path, of_history: str, of_model: str) -> None:
+    """Both have the same keys, but only one has a category beside the number."""
+    table = by_order(0, 200).with_columns(z=pl.Series(["b", "a"] * 100))
+    table.write_csv(tmp_path / "rows.csv")
+    for name in (of_history, of_model):
+        others = ["--ignore", "z"] if name == "x" else []
+        where = ["--model", tmp_path / f"model-{name}", "--history", tmp_path / f"history-{name}"]
+        run("train", tmp_path / "rows.csv", *where, "--label", "y", "--steps", 2, *others)
+    with pytest.raises(SettingError, match="recollect train --history"):
+        run(
+            "ingest",
+            tmp_path / "rows.csv",
+            *("--model", tmp_path / f"model-{of_model}", "--history", tmp_path / f"history-{of_history}"),
+        )
+
+
 @pytest.mark.parametrize("delay", [5, 2.5])
 def test_rows_without_a_time_come_one_after_the_other_also_if_labels_are_late(tmp_path: Path, delay: float) -> None:
     where = ["--model", tmp_path / "model", "--history", tmp_path / "history", "--label-delay", delay]

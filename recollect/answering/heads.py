@@ -1,10 +1,10 @@
 """All the ways a model can answer, side by side, and how much each of them counts.
 
 The network answers without its precedents, trusting them, and wary of them; trees answer without any; labels of near
-items answer by a vote and by correcting what network and trees say together, and so do regressions over the newest
-items; a pool makes one answer of all these, and so do two pools that are fitted anew to the newest items. The hedge
-weighs these heads by what each would have said of items whose labels are known by now. Nothing here learns: all follows
-from the model and the visible history alone, so it replays exactly.
+items answer by a vote and by correcting what network and trees say together, and so do regressions and trees over the
+newest items; a pool makes one answer of all these, and so do two pools that are fitted anew to the newest items. The
+hedge weighs these heads by what each would have said of items whose labels are known by now. Nothing here learns: all
+follows from the model and the visible history alone, so it replays exactly.
 """
 
 from collections.abc import Iterator, Sequence
@@ -59,7 +59,7 @@ NEWEST = (1024, 4096)
 pools."""
 
 FEW_TERMS = 16
-"""Of more terms a row, the words of texts, only the longer regression reads: a fit takes some tenths of a second."""
+"""More terms a row, as texts have, only the longer regression reads: a fit takes some tenths of a second."""
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ class Live:
         self._forget_fits()
 
     def _forget_fits(self) -> None:
-        """Of weights, regressions and pools: they go by position."""
+        """Of weights, regressions, trees and pools: they go by position."""
         self._weights.clear()
         self._forget_newest()
 

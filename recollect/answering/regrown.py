@@ -3,6 +3,7 @@
 Thresholds and corners that a change brings are told by neither neighbours nor regressions.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -20,7 +21,9 @@ from recollect.records import Features, FeatureSpec, Visible
 MOST_CLASSES = 32
 """With more, trees would take longer to grow than the answers they are for."""
 
-ROUNDS, MOST_TREES = 40, 400
+ROUNDS, MOST_TREES = 40, 200
+"""With many classes there are fewer rounds: each round has a tree for every class."""
+
 LEAST_ROWS = 20
 MANY_COLUMNS = 64
 """Of a text's columns each tree tries a part: all of them would take four times as long and find no more."""
@@ -62,7 +65,8 @@ class Regrown:
 
         def say(trees: Trees) -> Float[Tensor, "batch _"]:
             more = (0, trees.num_classes - plain.shape[1])
-            return trees.completed(trees(read), F.pad(plain, more, value=-torch.inf))
+            # A class first met after training that these items lack, as half of one of them would tell of it.
+            return trees.completed(trees(read), F.pad(plain, more, value=math.log(0.5 / window)))
 
         return self._fits.answers(plain, visible, window, untrained, make, say)
 

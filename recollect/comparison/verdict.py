@@ -91,7 +91,8 @@ def judge(
             f"{of_all[OURS]:.3f} right, {_called(frozen)} {of_all[frozen]:.3f}."
         )
     if refitted is not None and frozen is not None:
-        lines.append(_bought(refitted, frozen, best_of(_refitted_too(names, never_refitted)), found))
+        same = frozen if refitted == "finetuned" else best_of(_refitted_too(names, never_refitted))
+        lines.append(_bought(refitted, frozen, same, found))
     if never_refitted:
         who = ", ".join(sorted(never_refitted))
         lines.append(f"Never refitted, since too few rows were known in the span looked back on: {who}.")

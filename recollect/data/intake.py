@@ -63,10 +63,10 @@ class Intake:
             embeddings = self.embed(columns)
         features = self.features(columns, embeddings)
         if self.words is not None:
-            features |= self.words(columns, progress=progress)
+            features |= self.words(columns, progress=progress, room=len(self.valued))
         if self.valued:
             values = torch.from_numpy(category_terms(columns, self.valued))
-            features[TERMS] = torch.cat([features[TERMS], values], dim=1) if TERMS in features else values
+            features.setdefault(TERMS, values)[:, -len(self.valued) :] = values
         return features
 
     def embed(self, columns: pl.DataFrame, cache: Path | None = None) -> Embeddings:

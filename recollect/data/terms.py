@@ -18,9 +18,10 @@ from recollect.data.columns import needed_column, texts_of
 from recollect.data.embedding_cache import clean_text
 from recollect.data.names import Coded
 from recollect.errors import SettingError
+from recollect.records import FIRST_VALUE
 
-BUCKETS = 1 << 24
-"""Words, pairs and values are known by hashes below this: few enough of them meet in one."""
+BUCKETS = FIRST_VALUE
+"""Words, pairs and values are known by so many hashes: few enough of them meet in one."""
 
 MOST_WORDS = 128
 """Of a text its first words are kept, so many or fewer: all rows have the same width."""
@@ -65,7 +66,9 @@ def category_terms(table: pl.DataFrame, names: Sequence[str]) -> Int32[np.ndarra
 
 
 def _value_terms(name: str, values: pl.Series) -> NDArray[np.int64]:
-    return np.array([zlib.crc32(f"{name}={value}".encode()) % BUCKETS for value in values.to_list()], np.int64)
+    return np.array(
+        [FIRST_VALUE + zlib.crc32(f"{name}={value}".encode()) % BUCKETS for value in values.to_list()], np.int64
+    )
 
 
 def term_counts(texts: Sequence[str]) -> Any:

@@ -82,23 +82,30 @@ class Words:
     def _words_of_each(self) -> int:
         return max(1, MOST_WORDS // len(self.columns))
 
-    def __call__(self, table: pl.DataFrame, *, progress: bool = False, folder: Path | None = None) -> Features:
-        """With `progress` there is a bar; with `folder` terms are mapped from a file there."""
+    def __call__(
+        self, table: pl.DataFrame, *, progress: bool = False, folder: Path | None = None, room: int = 0
+    ) -> Features:
+        """With `progress` there is a bar; with `folder` terms are mapped from a file there. Behind the terms is `room`
+        for so many others."""
         if not progress:
-            return self._read(table, folder)
+            return self._read(table, folder, room)
         with text_progress("reading words", (1 + self.terms) * table.height * len(self.columns)) as advance:
-            return self._read(table, folder, advance)
+            return self._read(table, folder, room, advance)
 
-    def _read(self, table: pl.DataFrame, folder: Path | None, advance: Callable[[int], None] | None = None) -> Features:
+    def _read(
+        self, table: pl.DataFrame, folder: Path | None, room: int, advance: Callable[[int], None] | None = None
+    ) -> Features:
         scores = {WORDS: self._values(table, advance)}
-        return scores | {TERMS: self._terms(table, folder, advance)} if self.terms else scores
+        return scores | {TERMS: self._terms(table, folder, room, advance)} if self.terms else scores
 
     def _values(self, table: pl.DataFrame, advance: Callable[[int], None] | None = None) -> Tensor:
         parts = [column(_texts(table, name), advance) for name, column in self.columns.items()]
         return torch.from_numpy(np.hstack(parts))
 
-    def _terms(self, table: pl.DataFrame, folder: Path | None, advance: Callable[[int], None] | None = None) -> Tensor:
-        found = mapped_rows(table.height, self.num_terms, folder, np.int32)
+    def _terms(
+        self, table: pl.DataFrame, folder: Path | None, room: int, advance: Callable[[int], None] | None = None
+    ) -> Tensor:
+        found = mapped_rows(table.height, self.num_terms + room, folder, np.int32)
         width = num_terms(self._words_of_each)
         for number, name in enumerate(self.columns):
             texts = _texts(table, name)

@@ -6,6 +6,7 @@ LightGBM is imported when the first trees are grown: it takes a second. Knows ta
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,7 @@ def boosted(
     return Boosted(trees, torch.from_numpy(booster.feature_importance("gain", best)))
 
 
+@cache
 def _lightgbm() -> Any:
     """Without the warnings of what it imports beside: on a full disk joblib has one, and we tell that in one line."""
     with warnings.catch_warnings():

@@ -1,7 +1,8 @@
-"""The part of a regression that reads words: one weight for each word and pair, and class, fitted together with the
-weights of the other columns. Words that are new since training are told apart here, and by nothing else in a model.
+"""The part of a regression that reads words and values of categories: one weight for each of them, and class, fitted
+together with the weights of the other columns. What is new since training is told apart here, and by nothing else in a
+model.
 
-Knows hashes of words, columns and labels; not the texts, nor when they were written.
+Knows hashes, columns and labels; not the texts, nor when they were written.
 """
 
 from dataclasses import dataclass
@@ -15,9 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recollect.model.blocks import row_sums
+from recollect.records import FIRST_VALUE
 
 MOST_TERMS = 1 << 13
-"""The most frequent ones are enough: with four times as many fits take twice as long and foretell no better."""
+"""Of words, and of values. The most frequent ones are enough: with four times as many words fits take twice as long and
+foretell no better."""
 
 LEAST_TEXTS = 2
 SHRINKAGE = 0.5
@@ -29,7 +32,7 @@ STEPS = 30
 @dataclass(frozen=True)
 class WordWeights:
     """Class logits by words: `terms` are the hashes that count, in order, `rarity` how much each does. All texts are of
-    one length, as vectors."""
+    one length, as vectors; a value counts 1, whatever text there is beside it."""
 
     terms: Int[Tensor, " terms"]
     rarity: Float[Tensor, " terms"]
@@ -37,9 +40,11 @@ class WordWeights:
 
     def __call__(self, terms: Int[Tensor, "batch words"]) -> Float[Tensor, "batch classes"]:
         place = torch.searchsorted(self.terms, terms.to(self.terms.dtype).contiguous()).clamp(max=len(self.terms) - 1)
-        values = torch.where(self.terms[place] == terms, self.rarity[place], 0.0)
-        lengths = row_sums(values.square()).sqrt().clamp(min=1e-12)
-        return row_sums(values * self.weights[:, place]).T / lengths.unsqueeze(1)
+        counting = torch.where(self.terms[place] == terms, self.rarity[place], 0.0)
+        words = counting.masked_fill(terms >= FIRST_VALUE, 0.0)
+        lengths, weights = row_sums(words.square()).sqrt().clamp(min=1e-12), self.weights[:, place]
+        of_words = row_sums(words * weights).T / lengths.unsqueeze(1)
+        return of_words + row_sums((counting - words) * weights).T
 
 
 def fit_with_words(
@@ -62,9 +67,10 @@ def fit_with_words(
     if not len(known):
         return None
     dense, aim, hold, begun = (part.double().cpu().numpy() for part in (columns, target, held.unsqueeze(1), start))
-    values = rarity[places]
-    lengths = np.sqrt(np.bincount(rows, values**2, minlength=len(dense)))
-    words = csr_array((values / lengths[rows], (rows, places)), shape=(len(dense), len(known)))
+    values, is_word = rarity[places], known[places] < FIRST_VALUE
+    lengths = np.sqrt(np.bincount(rows[is_word], values[is_word] ** 2, minlength=len(dense)))
+    values[is_word] /= lengths[rows[is_word]]
+    words = csr_array((values, (rows, places)), shape=(len(dense), len(known)))
     by_word, classes, told = words.T.tocsr(), start.shape[1], labels.cpu().numpy()
     each = np.arange(len(dense))
 
@@ -114,9 +120,14 @@ def _vocabulary(
     rows, places = np.nonzero(terms >= 0)
     found, number, texts = np.unique(terms[rows, places].astype(np.int32), return_inverse=True, return_counts=True)
     often = np.flatnonzero(texts >= LEAST_TEXTS)
-    often = np.sort(often[np.argsort(-texts[often], kind="stable")[:MOST_TERMS]])
-    rarity = 1.0 + np.log((1 + len(terms)) / (1 + texts[often]))
+    of_words, of_values = often[found[often] < FIRST_VALUE], often[found[often] >= FIRST_VALUE]
+    often = np.sort(np.concatenate([_most_frequent(each, texts) for each in (of_words, of_values)]))
+    rarity = np.where(found[often] < FIRST_VALUE, 1.0 + np.log((1 + len(terms)) / (1 + texts[often])), 1.0)
     place_of = np.full(len(found), -1, np.int64)
     place_of[often] = np.arange(len(often))
     counts = place_of[number] >= 0
     return found[often], rarity, rows[counts], place_of[number[counts]]
+
+
+def _most_frequent(some: NDArray[np.int64], texts: NDArray[np.int64]) -> NDArray[np.int64]:
+    return some[np.argsort(-texts[some], kind="stable")[:MOST_TERMS]]

@@ -176,7 +176,7 @@ def on_stream(
             held_out = int((stream.known_at < stream.cutoff).sum()) - live.untrained_from
             for less, log_probs in other_hedges(live, replayed, held_out).items():
                 found[less] = [_scores_on(stream, replayed, log_probs, 0.0)]
-            if live.of_inputs:  # the words of texts
+            if WORDS in stream.features:
                 live = replace(fitted, model=replace(fitted.model, terms=False)).live()
                 replayed = answer_all(live, stream, display, WORDS_ANEW)
                 found[WORDS_ANEW] = [_scores_on(stream, replayed, replayed.log_probs, 0.0)]

@@ -6,6 +6,7 @@ One file per model, checksummed. What is of another model or another history, or
 import hashlib
 import json
 import os
+from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -74,7 +75,7 @@ class HeadsRecord:
             "history": snapshot.url,
             "generation": snapshot.generation,
             "threads": torch.get_num_threads(),  # another number of them may round differently
-            "torch": torch.__version__,
+            "libraries": [metadata.version(name) for name in ("torch", "numpy", "scipy", "lightgbm")],
         }
 
     def _items(self, rows: Tensor) -> str:

@@ -106,6 +106,14 @@ def test_of_a_class_that_the_window_lacks_the_plain_answer_speaks() -> None:
     torch.testing.assert_close(said[:, 1].exp(), torch.full((4,), 0.5 / 1.5))
 
 
+def test_a_new_class_that_the_window_lacks_is_unlikely_and_not_impossible() -> None:
+    labels = corners(features()) * 3  # of classes 0 and 3; the plain answer knows 0 and 1
+    said, classes = asked(view_of(labels), 500, features(4))
+    assert classes.tolist() == [4] * 4
+    assert bool((said.exp() > 0).all())
+    assert bool((said[:, 2].exp() < 0.01).all())
+
+
 @pytest.mark.parametrize(("labels", "stop"), [(torch.zeros(ITEMS, dtype=torch.long), 500), (corners(features()), 40)])
 def test_with_one_label_or_a_few_items_the_plain_answer_stays(labels: Tensor, stop: int) -> None:
     said, classes = asked(view_of(labels), stop, features(4))

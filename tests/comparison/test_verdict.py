@@ -78,6 +78,9 @@ def test_what_refitting_buys_is_told_of_those_that_were_refitted() -> None:
     assert f"{bought}; history bought +3.0 without refitting." in both.lines
     # A rule can't be refitted.
     assert "was not refitted" not in " ".join(judge(runs | {"majority": wrong_at()}, LABELS, BINS).lines)
+    # One whose weights go on being trained is of no family: against the best of what stays frozen.
+    tuned = "Refitting would have bought +3.0 points over the best of what stays frozen (finetuned, 0.980); "
+    assert tuned in " ".join(judge(runs | {"finetuned": wrong_at(*range(16))}, LABELS, BINS).lines)
     del runs["logreg_frozen"]
     alone = "What refitting buys is not known: logreg_refit_period (0.700) has no frozen model beside it."
     assert alone in judge(runs, LABELS, BINS).lines

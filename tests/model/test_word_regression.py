@@ -10,6 +10,7 @@ from recollect.model import regression, word_regression
 from recollect.model.neighbours import centred
 from recollect.model.regression import Regression, regress
 from recollect.model.word_regression import LEAST_TEXTS, SHRINKAGE, WordWeights
+from recollect.records import FIRST_VALUE
 
 WORDS, PLACES = 12, 5
 
@@ -134,3 +135,24 @@ def test_bits_don_t_depend_on_the_threads_of_linear_algebra() -> None:
         found.append((fit.weights, fit.words.weights))
     for one, two in zip(*found, strict=True):
         assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("words", [0, 3, 60])
+def test_a_value_counts_in_full_however_many_words_stand_beside_it(words: int) -> None:
+    """Forty values decide the label, words tell nothing."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randint(0, 40, (800, 1), generator=generator)
+    labels, others = values[:, 0] % 2, torch.randint(0, 400, (800, words), generator=generator)
+    terms = torch.cat([others.sort(1).values, FIRST_VALUE + values], dim=1).int()
+    keys, plain = torch.zeros(800, 1), torch.full((800, 2), 0.5).log()
+    fit = regress(keys[:400], plain[:400], labels[:400], 2, terms[:400])
+    said = fit(keys[400:], plain[400:], terms[400:])
+    assert float((said.argmax(1) == labels[400:]).float().mean()) > 0.98
+
+
+def test_rare_values_are_not_crowded_out_by_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(word_regression, "MOST_TERMS", 3)
+    terms = torch.tensor([[0, 1, 2, 3, FIRST_VALUE + row // 2] for row in range(8)], dtype=torch.int32)
+    fit = regress(torch.zeros(8, 1), torch.full((8, 2), 0.5).log(), torch.arange(8) % 2, 2, terms)
+    assert fit.words is not None
+    assert fit.words.terms.tolist() == [0, 1, 2, *(FIRST_VALUE + each for each in range(3))]

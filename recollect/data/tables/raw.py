@@ -115,7 +115,9 @@ UNREADABLE = (
 
 def is_unreadable(kind: pa.DataType) -> bool:
     """Whether it is one of these, or has one inside."""
-    inner = (kind.field(place).type for place in range(kind.num_fields))
+    inner = [kind.field(place).type for place in range(kind.num_fields)]
+    if pa.types.is_dictionary(kind):
+        inner.append(kind.value_type)
     return any(is_one(kind) for is_one in UNREADABLE) or any(map(is_unreadable, inner))
 
 

@@ -156,6 +156,9 @@ ODD = {
     "run_end_encoded": pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array(["a", "b"])),
     "month_day_nano_interval": pa.array([pa.MonthDayNano([1, 2, 3])] * 2),
     "decimal256": pa.array([Decimal("1.5")] * 2, pa.decimal256(50, 2)),
+    "dictionary<.*decimal256": pa.DictionaryArray.from_arrays(
+        pa.array([0, 0], pa.int32()), pa.array([Decimal("1.5")], pa.decimal256(50, 2))
+    ),
     "list<.*decimal256": pa.array([[Decimal("1.5")]] * 2, pa.list_(pa.decimal256(50, 2))),
     "list_view": pa.array([[1], [2]], pa.list_view(pa.int64())),
     "sparse_union": pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([1, 2])]),
