@@ -98,9 +98,10 @@ def test_bodies_have_a_largest_size_however_they_come(address: tuple[str, Servic
     url, _ = address
     status, found = send(url, "POST", "/predict", b" " * 30_000)
     assert (status, found["type"]) == (413, "urn:recollect:body-too-large")
-    # Without a length, in chunks without end: refused while it comes.
+    # Without a length, in chunks without end: refused while it comes. The last one sent is too much: were there more,
+    # unread, the connection would be reset, and sometimes the answer lost.
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-    answer = raw(url, head, *[b"1000\r\n" + b" " * 0x1000 + b"\r\n"] * 6)
+    answer = raw(url, head, *[b"1000\r\n" + b" " * 0x1000 + b"\r\n"] * 5)
     assert answer.startswith(b"HTTP/1.1 413")
     with Client(url) as client:
         assert client.predict([ROW])
