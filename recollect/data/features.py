@@ -97,6 +97,11 @@ class FeatureMap:
         specs += [FeatureSpec(names[column.name], "categorical", column.width) for column in self.categorical]
         return specs + [FeatureSpec(names[column.name], "embedded", len(column.mean)) for column in self.embedded]
 
+    def category_of(self, column: str) -> tuple[str, tuple[str, ...]] | None:
+        """What the feature of a column of categories is called, and those that have a place; None if there is none."""
+        found = [each for each in self.categorical if each.name == column]
+        return (self._feature_names[column], found[0].categories) if found else None
+
     @cached_property
     def _width_of_numbers(self) -> int:
         flags = [column.flagged for column in self.numeric] + [column.flagged for column in self.embedded]

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int32
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recollect.data.columns import needed_column
 from recollect.data.embedding import Embedder, EmbedderSpec, load_embedder, spec_of
 from recollect.data.embedding_cache import clean_text, embed_batch, embed_column
 from recollect.data.feature_fitting import fit_features
@@ -23,7 +24,7 @@ from recollect.data.features import FeatureMap
 from recollect.data.schema import TableSchema
 from recollect.data.splits import known_before_the_newest
 from recollect.data.tables.raw import column_of
-from recollect.data.terms import category_terms
+from recollect.data.terms import value_terms, value_terms_by
 from recollect.data.words import Words, fit_words
 from recollect.errors import SettingError
 from recollect.records import MOST_CLASSES_OF_TERMS, TERMS, Features, FeatureSpec
@@ -65,9 +66,19 @@ class Intake:
         if self.words is not None:
             features |= self.words(columns, progress=progress, room=len(self.valued))
         if self.valued:
-            values = torch.from_numpy(category_terms(columns, self.valued))
-            features.setdefault(TERMS, values)[:, -len(self.valued) :] = values
+            values = np.empty((columns.height, len(self.valued)), np.int32)
+            for place, name in enumerate(self.valued):
+                values[:, place] = self._value_terms(needed_column(columns, name), features)
+            terms = torch.from_numpy(values)
+            features.setdefault(TERMS, terms)[:, -len(self.valued) :] = terms
         return features
+
+    def _value_terms(self, values: pl.Series, features: Features) -> Int32[np.ndarray, " rows"]:
+        found = self.features.category_of(values.name)
+        if found is None:
+            return value_terms(values)
+        feature, categories = found
+        return value_terms_by(features[feature].numpy(), categories, values)
 
     def embed(self, columns: pl.DataFrame, cache: Path | None = None) -> Embeddings:
         """Of the text columns; with a cache, what is in it is not embedded again.

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from jaxtyping import Int32
+from jaxtyping import Int32, Int64
 from numpy.typing import NDArray
 
-from recollect.data.columns import needed_column, texts_of
+from recollect.data.columns import texts_of
 from recollect.data.embedding_cache import clean_text
 from recollect.data.names import Coded
 from recollect.errors import SettingError
@@ -49,26 +49,35 @@ def first_terms(texts: Sequence[str | None], words: int) -> Int32[np.ndarray, "t
     return found
 
 
-def category_terms(table: pl.DataFrame, names: Sequence[str]) -> Int32[np.ndarray, "rows columns"]:
-    """The value of each row in each of some columns; one that is missing is a value as well."""
-    found = np.empty((table.height, len(names)), np.int32)
-    for place, name in enumerate(names):
-        values = needed_column(table, name)
-        if values.dtype == pl.Categorical:
-            coded = Coded(values)
-            found[:, place] = coded.each(_value_terms(name, texts_of(coded.names)))
-        else:
-            texts = texts_of(values)
-            different = texts.unique()
-            terms = texts.replace_strict(different, _value_terms(name, different), return_dtype=pl.Int32)
-            found[:, place] = terms.to_numpy()
+def value_terms(values: pl.Series) -> Int32[np.ndarray, " rows"]:
+    """The value of each row in a column of categories; one that is missing is a value as well."""
+    if values.dtype == pl.Categorical:
+        coded = Coded(values)
+        found = coded.each(_terms_of(values.name, texts_of(coded.names).to_list()))
+        return found.astype(np.int32)
+    texts = texts_of(values)
+    different = texts.unique()
+    terms = _terms_of(values.name, different.to_list())
+    return texts.replace_strict(different, terms, return_dtype=pl.Int32).to_numpy()
+
+
+def value_terms_by(
+    codes: Int64[np.ndarray, " rows"], categories: Sequence[str], values: pl.Series
+) -> Int32[np.ndarray, " rows"]:
+    """`value_terms` where each row's place among some categories is known already, which spares looking at most texts;
+    those of no place have a code behind them all."""
+    others = codes >= len(categories)
+    if len(codes) <= len(categories) or others.all():
+        return value_terms(values)
+    found = _terms_of(values.name, categories).take(codes, mode="clip").astype(np.int32)
+    if others.any():
+        found[others] = value_terms(values.filter(others))
     return found
 
 
-def _value_terms(name: str, values: pl.Series) -> NDArray[np.int64]:
-    return np.array(
-        [FIRST_VALUE + zlib.crc32(f"{name}={value}".encode()) % BUCKETS for value in values.to_list()], np.int64
-    )
+def _terms_of(name: str, values: Sequence[str]) -> NDArray[np.int64]:
+    hashes = [zlib.crc32(f"{name}={value}".encode()) % BUCKETS for value in values]
+    return FIRST_VALUE + np.array(hashes, np.int64)
 
 
 def term_counts(texts: Sequence[str]) -> Any:

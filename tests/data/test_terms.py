@@ -7,7 +7,8 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.data.terms import BUCKETS, category_terms, first_terms, num_terms, term_counts
+from recollect.data.terms import BUCKETS, first_terms, num_terms, term_counts, value_terms, value_terms_by
+from recollect.records import FIRST_VALUE
 
 TEXTS = st.lists(st.one_of(st.none(), st.text(alphabet="aB .éİ", max_size=30)), max_size=6)
 
@@ -53,11 +54,19 @@ def test_no_texts_have_no_rows_and_empty_ones_no_terms() -> None:
 
 
 def test_a_value_of_a_category_is_a_term_of_its_column_however_it_is_stored() -> None:
-    table = pl.DataFrame({"shop": ["a", "b", None, "a"], "city": ["a", "a", "b", "b"]})
-    shops, cities = category_terms(table, ["shop", "city"]).T.tolist()
+    shop, city = pl.Series("shop", ["a", "b", None, "a"]), pl.Series("city", ["a", "a", "b", "b"])
+    shops, cities = value_terms(shop).tolist(), value_terms(city).tolist()
     assert len({*shops}) == 3  # what is missing is a value too
     assert shops[0] == shops[3]
     assert not {*shops} & {*cities}  # the same name in another column is another value
-    stored = table.with_columns(pl.col("shop").cast(pl.Categorical))
-    assert category_terms(stored, ["shop", "city"])[:, 0].tolist() == shops
-    assert category_terms(table[1:2], ["shop"]).tolist() == [[shops[1]]]  # whoever else is there
+    assert value_terms(shop.cast(pl.Categorical)).tolist() == shops
+    assert value_terms(shop[1:2]).tolist() == [shops[1]]  # whoever else is there
+    assert all(FIRST_VALUE <= term < 2 * FIRST_VALUE for term in shops + cities)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=9), st.integers(0, 3))
+def test_known_places_spare_looking_and_change_nothing(values: list[str | None], known: int) -> None:
+    categories = ("c", "a", "b")[:known]
+    codes = np.array([categories.index(each) if each in categories else known for each in values], np.int64)
+    series = pl.Series("shop", values, pl.String)
+    assert value_terms_by(codes, categories, series).tolist() == value_terms(series).tolist()
