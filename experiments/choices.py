@@ -3,8 +3,9 @@
     python experiments/choices.py [--reviews FILE] [--accidents FILE] [--multiflow FOLDER] [--stream NAME ...]
 
 For each stream: the recipe as it is; items not told how they differ from the input; all slots the nearest items; all
-slots the most recent; corrections with offsets alone, without a slope; heads weighed by their overall record alone. The
-last two answer with the network of the first. Accuracy and nll are means over periods after the stream's cutoff.
+slots the most recent; corrections with offsets alone, without a slope; heads weighed by their overall record alone; no
+trees grown anew, and each of these alone. What comes after the slots answers with the network of the first. Accuracy
+and nll are means over periods after the stream's cutoff.
 `--keep` saves what every head said of each row. Prints one JSON object as its last line.
 """
 
@@ -28,6 +29,7 @@ from recollect.evaluation.metrics import MEASURES, mean_over_bins
 from recollect.evaluation.replay import Replayed, hedged_by, replay
 from recollect.evaluation.stream import Stream
 from recollect.model.neighbours import centred
+from recollect.reproduction.ablation import without
 from recollect.training.fit import Fitted, fit, sizes_for
 from recollect.training.judge import pool_by
 
@@ -74,6 +76,11 @@ def variants(stream: Stream, retrieve: str, seed: int, keep: Path | None) -> Ite
         _save(keep, stream, fitted, replayed)
     yield "as it is", scores(replayed, replayed.log_probs)
     yield "by the overall record alone", scores(replayed, hedged_by(live, replayed, nearby=False))
+    regrown = [name for name in heads.HEADS if name.startswith("regrown")]
+    held_out_rows = int((stream.known_at < stream.cutoff).sum()) - live.untrained_from
+    yield "no trees grown anew", scores(replayed, without(live, replayed, regrown, held_out_rows))
+    for name in regrown:
+        yield f"{name} alone", scores(replayed, replayed.head(name))
     with patch.object(heads, "corrected", offsets_alone):
         held_out = torch.arange(live.untrained_from, int((stream.known_at < stream.cutoff).sum()))
         pool = pool_by(fitted.live(), held_out)
